@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _method(function: F) -> F:
-    """``function`` as a method whose errors show their hints in tracebacks, with keywords for flags."""
+    """``function`` as a method; tracebacks of its errors show hints with keywords in place of flags."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of guards that become bailouts, each with another copy of the rest of the model.
 MOST = 8
-#: Iterations of a loop at which a comparison exits.
+#: Iterations of a loop at which the run exits in a comparison.
 _OCCURRENCES = (0, 1)
 _DIFFERS = "the parts do not compute what the model does"
 

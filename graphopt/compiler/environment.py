@@ -136,7 +136,7 @@ class Environment:
         return vouch(model, self.options["dims"], self.options["dim_ranges"])
 
     def is_heavy(self, model: ir.Model) -> bool:
-        """Whether a run of ``model`` may take more memory than the limit."""
+        """Whether a run of ``model`` may need more memory than the limit."""
         return is_heavy(model, self.settings.memory_limit)
 
     def verifier(

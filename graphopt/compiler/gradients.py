@@ -43,13 +43,13 @@ def differentiate(
     [PosixPath('joint.onnx')]
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed. Functions are
-            inlined, and models below opset 13 are converted to it.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed. Functions are inlined, and
+            models below opset 13 are converted to opset 13.
         loss: an output or inner value with one element; or a loss function, as text or
             :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels`` or
-            ``mse:prediction,target``. For cross_entropy, ``,axis=-1`` sets the axis of the classes where
-            there are more than two axes, and ``,ignore_index=-100`` excludes a label. If the model has no
-            value for the labels or the target, they become an input.
+            ``mse:prediction,target``. For cross_entropy, ``,axis=-1`` sets the axis of the classes if there
+            are more than two axes, and ``,ignore_index=-100`` excludes a label. If the model has no value for
+            the labels or the target, they become an input.
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
         outputs: ``all`` to return also the model's own outputs; ``loss`` to return only the loss and
             gradients.

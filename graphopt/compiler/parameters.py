@@ -26,7 +26,8 @@ def lift_parameters(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         which: ``params`` for all floating-point initializers and Constant nodes with at least one axis,
-            except running statistics and Constant nodes with a single element; or names of either.
+            except running statistics and Constant nodes with a single element; or names of initializers and
+            Constant nodes.
 
     Raises:
         UsageError: an initializer or Constant node does not exist.
@@ -41,7 +42,7 @@ def lift_parameters(
 def unlift_parameters(
     env: Environment, model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:
-    """The model with new contents: inputs become initializers, and initializers are replaced, by name.
+    """The model with new contents, by name: inputs become initializers, initializers are replaced.
 
     >>> whole, report = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
 

@@ -46,7 +46,7 @@ def verify(
         original, candidate: models in any form (:data:`graphopt.ModelLike`).
         numerics: the class of permitted differences.
         signature: also require identical signatures.
-        bits: require identical outputs where onnxruntime's optimizations are off.
+        bits: require identical outputs in sessions without onnxruntime's optimizations.
         libraries: libraries of the candidate's operators; the candidate is compared with and without them. By
             default the kernels of its native groups.
         options: as for :func:`optimize`; ``dims`` are fixed in both models first.
@@ -91,8 +91,8 @@ def run(
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`).
-        feeds: a numpy array for each input (of ``ml_dtypes`` where numpy lacks the element
-            type); sequences are lists, maps are dicts.
+        feeds: a numpy array for each input (of ``ml_dtypes`` if numpy lacks the element type); sequences are
+            lists, maps are dicts.
         optimizations: onnxruntime's own optimizations, ``default`` or ``off``.
         session_options: use the session options that the model's metadata recommends for the device.
         libraries: paths of operator libraries; by default the kernels of the model's native groups, from the

@@ -49,7 +49,7 @@ def train_step(
             :mod:`graphopt.training.optimizers`.
         wrt: ``params``, or names of initializers to train.
         learning_rate: the default of the input; 0.01, or 0.001 for ``adam`` and ``adamw``.
-        clip_norm: maximum of the common norm of the gradients, which are scaled accordingly.
+        clip_norm: maximum global norm of the gradients, which are scaled down if necessary.
         accumulate: number of steps whose gradients are averaged for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
         outputs: ``loss``, or ``all`` to return also the model's own outputs.

@@ -194,7 +194,7 @@ class Context:
     # Changes ------------------------------------------------------------------------------
 
     def begin_rewrite(self, owner: str, node: ir.Node) -> Action | None:
-        """Begin a rewrite of ``node`` by rule or pass ``owner``; ``None`` if it must not be made.
+        """Begin a rewrite of ``node`` by rule or pass ``owner``; ``None`` if the rewrite is not permitted.
 
         Passes call this before each rewrite, so that bisect can find the one at fault.
         """

@@ -32,7 +32,7 @@ class Options:
             nodes), and the reason, for explanations of missing fusions.
         share_buffers: pairs of names: an input, and the output that the caller writes over it.
         portable: use only operators of the ONNX standard.
-        strict_fusion: for each scope, the names of those of its nodes in the original model that do not begin
+        strict_fusion: for each scope, the names of its nodes in the original model, except names that begin
             with the scope. The nodes of each scope must become one fused operator.
         device: the device for the result.
         costs: the costs of fused operators on the device; ``None`` for the figures that graphopt provides.

@@ -163,7 +163,7 @@ def rebuild(
 ) -> ir.Node:
     """Replace the loop of ``form`` by a loop that keeps the listed values and also stacks ``more``.
 
-    The removed outputs must be unused. Nodes of the body that serve only these outputs are removed, too. The
+    The removed outputs must be unused. Nodes of the body that serve only these outputs are also removed. The
     outputs for ``more`` are the last outputs of the new node; they have no readers yet.
     """
     node, body, edit = form.node, form.body, cx.edit

@@ -186,7 +186,7 @@ def _figure(
     """The ratio at one point, and the ratio below which a difference is claimed.
 
     No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise,
-    so the noise of the subject's other points then counts too.
+    so the noise of the subject's other points also counts.
     """
     middle = ratios.median(measured)
     band = min(ratios.band_of(twin).low, LEAST_GAIN)

@@ -19,7 +19,7 @@ AUTO, SHIPPED = "auto", "shipped"
 
 
 def costs_for(setting: str, device: Device, cache: Path) -> Costs:
-    """The table for ``device`` by ``setting``.
+    """The table that ``setting`` selects for ``device``.
 
     Args:
         setting: ``auto`` for the table measured on this machine with this runtime, or else the shipped one;

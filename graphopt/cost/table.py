@@ -195,8 +195,8 @@ class Costs:
     def weigh(self, *ops: str, case: str = "", dtype: str | None = None, **sizes: Any) -> Decision:
         """Choose one of the fused operators ``ops``, or none.
 
-        The choice is the fastest that is faster than the replaced nodes by more than noise, and the first of
-        equally fast ones. Without figures for any of them, it is the first.
+        The choice is the fastest operator that is faster than the replaced nodes by more than noise; of
+        equally fast operators, the first. If none of them has figures, the choice is the first operator.
 
         >>> shipped("cpu").weigh("SkipLayerNormalization", rows=512).op is None
         True

@@ -8,7 +8,7 @@ If the failure names a node, as onnxruntime's messages do, the rewrite that adde
 
 Rewriting that does not terminate is stopped, and its rule is recorded. Three cases need more runs. If a check
 fails without any rewrite, because of a pass that changes the model in other ways, the number of passes is
-searched. If a rewrite is harmful only together with others, a minimal set of them is searched (delta
+searched. If a rewrite is harmful only together with others, a search finds a minimal set of them (delta
 debugging, Zeller and Hildebrandt 2002). If two faults mask each other, a check may pass at the end and fail
 in between: then some intermediate states are probed, and each rule is tried without the others.
 """
@@ -32,7 +32,7 @@ from graphopt.util.text_tables import counted
 _MINIMIZING = 100
 #: Number of intermediate states to probe, besides the ends of passes, if the check passes at the end.
 _PROBES = 8
-#: Number of rules to try without the others in that case.
+#: Number of rules to try without the others if the check passes at the end.
 _OWNERS = 32
 #: Number of rewrites to try first because they added a node that the failure names.
 _SUSPECTS = 3
@@ -170,7 +170,7 @@ class Bisection:
     def _endless(
         self, base: RewriteLimit, outcome: TrialResult, untouched: TrialResult, reason: str
     ) -> Culprit:
-        """The culprit for rewriting that does not terminate, which is known without further, slow runs."""
+        """The culprit if rewriting does not terminate; it is known without further, slow runs."""
         assert outcome.failed_at is not None and untouched.model is not None
         owner = outcome.failed_at.owner
         number, last = max(

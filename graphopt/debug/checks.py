@@ -276,7 +276,7 @@ class GrowthCheck(_WithoutFeeds):
 
 
 def size_of(model: ir.Model) -> dict[str, float]:
-    """Bytes of the weights, and nodes."""
+    """Number of bytes of weights, and number of nodes."""
     summary = Summary.of(model)
     return {"weight bytes": summary.weight_bytes, "nodes": summary.nodes + summary.function_nodes}
 

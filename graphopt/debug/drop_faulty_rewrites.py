@@ -41,7 +41,7 @@ def repair(
     most_drops: int = 6,
     most_runs: int = 64,
 ) -> tuple[ir.Model, Report]:
-    """Run ``attempt`` again without the rewrites that caused the failure of it or of its verification.
+    """Run ``attempt`` again without the rewrites that caused its failure, or the failure of its verification.
 
     Each rewrite at fault is found by bisection, and refused by rule and node. If that is not sufficient, its
     rule is refused everywhere, and a pass that is harmful outside of rewrites is left out. When the searches

@@ -163,8 +163,8 @@ class Executor:
                 shape or type of such an output differs from the input's, or its shape is unknown before the
                 run.
             VerificationFailed: an output may overwrite elements before they are read.
-            RuntimeFailure: onnxruntime can't run the model. Only after this error, shared values may be
-                partly overwritten.
+            RuntimeFailure: onnxruntime can't run the model. After this error, and no other, shared values may
+                be partly overwritten.
         """
         specializer = self._specializer
         share = names_in(share, specializer.signature)
@@ -234,7 +234,7 @@ class Executor:
 
     def _executor_of(self, model: ir.Model) -> Executor:
         """An executor with the same options for a part of the model."""
-        factory = replace(self._factory, requires_grad=())  # gradients are computed by the other part
+        factory = replace(self._factory, requires_grad=())  # the other part computes gradients
         return Executor(ModelSource(model), factory, self.options, clock=self._clock)
 
     # Between runs -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ class ExecutorOptions:
         compile: ``blocking`` lets runs wait for a specialization; ``background`` uses the general plan
             meanwhile.
         wait: the maximum time that runs wait for a specialization from its start, in seconds, with
-            ``blocking``; it then finishes in the background. ``None``: no limit.
+            ``blocking``; after this time, it finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The
             models of plans are moved to temporary files.
         delay: seconds between the last specialization, or the general plan if no specialization is made, and

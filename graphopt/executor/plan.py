@@ -159,7 +159,7 @@ class PlanFactory:
         prepare: runs the pipeline ``fallback``, for the plan that is used while optimizing is off.
         host: the execution environment of the plans.
         strict: fail if the general plan fails verification; by default the original replaces it.
-        by_step: a pass of the pipeline specializes annotated inputs.
+        by_step: whether a pass of the pipeline specializes annotated inputs.
         requires_grad: inputs and initializers that require a gradient; annotated in models if ``by_step``.
     """
 

@@ -120,7 +120,7 @@ class PlanCache:
             self.kept = None
             self._fallback = None
             self.original.release()
-        gc.collect()  # nodes, values and graphs refer to each other
+        gc.collect()  # nodes, values and graphs form reference cycles
         memory.trim()
 
 

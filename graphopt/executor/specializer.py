@@ -1,8 +1,8 @@
 """The state of an executor between flushes: profiles runs, and selects and creates plans.
 
 Modelled on ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. In PyTorch, a failing guard calls a
-fallback function with an executor of its own and one specialization less; here that chain is one list of
-plans with one dispatch function.
+fallback function with its own executor and one specialization fewer; here, one list of plans with one
+dispatch function replaces this chain.
 """
 
 from __future__ import annotations

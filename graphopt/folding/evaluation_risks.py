@@ -159,7 +159,7 @@ def _size(node: ir.Node, constant: Constant, limit: int) -> FoldingRisk:
         tensors.append(tensor)
     elements = _elements(node, tensors)
     if elements is None:
-        return SAFE  # malformed: onnxruntime reports it
+        return SAFE  # malformed: onnxruntime reports the error
     width = (
         8
         if tensors[0] is None or node.op_type in ("ConstantOfShape", "OneHot")
@@ -181,7 +181,7 @@ def _elements(node: ir.Node, tensors: list[ir.TensorProtocol | None]) -> int | N
             case "ConstantOfShape":
                 return _product(first)
             case "Expand" | "Tile":
-                # an upper bound: Expand's broadcasting takes maxima
+                # an upper bound: Expand's broadcasting computes maxima
                 return first.size * _product(arrays[1]) if arrays[1] is not None else None
             case "Range":
                 start, limit, delta = (float(array.reshape(())[()]) for array in arrays if array is not None)

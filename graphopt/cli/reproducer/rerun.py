@@ -64,7 +64,7 @@ def rerun(folder: Path, application: click.Group, *, allow_command: bool = False
 
 
 def _settings(folder: Path, allow_command: bool) -> str:
-    """The settings in ``folder``, with the current store, because a store contains code that is loaded.
+    """The settings in ``folder``, with the current store, because a store contains libraries that are loaded.
 
     Raises:
         UsageError: the settings name folders elsewhere, or a C compiler although programs are not allowed.

@@ -57,7 +57,7 @@ def text(run: Run, report: Report, target: Path | None, planned: Plan) -> Iterat
 
 
 def how_to_write(run: Run, planned: Plan) -> str:
-    """The last line of a run that writes nothing."""
+    """The last line of the report if nothing is written."""
     words = [word for word in run.invocation.arguments if word != "--dry-run"]
     if planned.sources == (sample_model.PATH,):
         return f"no model written; for another model: graphopt {shlex.join(words)} MODEL.onnx"

@@ -28,7 +28,7 @@ def choice_dict(bundle: Bundle, feeds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choice_notes(bundle: Bundle, feeds: Mapping[str, Any], *, verbose: int) -> Iterator[str]:
-    """The same as text; the reasons only if ``verbose``."""
+    """The choice as text; the reasons only if ``verbose``."""
     name = bundle.choose(feeds)
     yield f"  variant   {name}"
     for other, reasons in bundle.explain(feeds).items() if verbose else ():

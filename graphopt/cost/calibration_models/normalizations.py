@@ -66,7 +66,7 @@ def _layer_norm(rows: int) -> CompetingModels:
 
 
 def _group_norm(pixels: int) -> CompetingModels:
-    """GroupNormalization of 8 groups of 64 channels, unfused by InstanceNormalization."""
+    """GroupNormalization of 8 groups of 64 channels; the unfused model uses InstanceNormalization."""
     weights = {
         "gain": random(1, 64),
         "bias": random(2, 64),
