@@ -173,7 +173,7 @@ class Environment:
     def compared(
         self, original: ir.Model, candidates: Sequence[ir.Model], subject: str, *, signature: bool = True
     ) -> Verdict:
-        """The comparison of the first of ``candidates``; each must compute the same as ``original``.
+        """The verdict on the first of ``candidates``; all must compute the same results as ``original``.
 
         Args:
             original: the model to compare with.

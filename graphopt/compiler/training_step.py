@@ -34,7 +34,7 @@ def train_step(
     fuser: str | None = None,
     **settings: Any,
 ) -> TrainingStep:
-    """A model that performs a training step: it maps parameters and state to the loss and their new values.
+    """A model that performs a training step: its outputs are the loss and the next parameters and state.
 
     >>> step = graphopt.train_step("model.onnx", "cross_entropy:logits,labels", "adamw")
     >>> trainer = graphopt.Trainer(step)

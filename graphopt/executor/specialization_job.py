@@ -34,7 +34,7 @@ class Job:
     begun: float = field(default_factory=time.monotonic)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until it is done, at most until ``seconds`` after its creation; returns whether it is done."""
+        """Wait until the job is done, or ``seconds`` after its creation; returns whether it is done."""
         if os.getpid() != self.process:
             return self.done.is_set()
         left = None if seconds is None else max(0.0, self.begun + seconds - time.monotonic())

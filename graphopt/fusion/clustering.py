@@ -154,7 +154,7 @@ class _Clustering:
         return fused
 
     def _drop_dead_stores(self, cluster: Cluster) -> None:
-        """Remove stores of values that no longer have readers outside."""
+        """Remove stores of values that no longer have readers outside of the nest."""
         assert cluster.nest is not None
         for value in list(cluster.nest.stores):
             if not self._is_live(value, [cluster]):

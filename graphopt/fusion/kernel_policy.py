@@ -22,7 +22,7 @@ from graphopt.partitioning.redundant_nodes import executed
 
 #: Fused operators of onnxruntime that are slower than kernels, by measured factors of 1.1 to 1.7.
 _SLOW = frozenset({"BiasGelu", "FastGelu"})
-#: Number of elements below which memory traffic costs nothing.
+#: Number of elements below which memory traffic counts as free.
 _FEW = 64
 #: Maximum memory traffic of a kernel, relative to that of its nodes.
 _SHARE = 0.8

@@ -2,7 +2,7 @@
 
 onnxruntime (1.31) and kernels differ in reductions of a NaN by Max and Min. Over leading axes, onnxruntime
 drops a NaN unless it is the first element. Over the last axis, the result depends on the position in a vector
-register, and numbers before the NaN may be dropped too. A kernel returns NaN, as the specification requires.
+register, and numbers before the NaN may also be dropped. A kernel returns NaN, as the specification requires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search bindings and values with which a model runs."""
+"""Search for bindings and values with which a model runs."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ def find_valid_bindings(
     are derived from the graph and from onnxruntime's error messages.
 
     Args:
-        inputs: generates the feeds; keeps the rank of inputs that works.
+        inputs: generates the feeds; keeps a rank with which the model runs.
         attempt: runs the model.
         wanted: maximum number of bindings. Two further bindings may be at the ends of given ranges, and one
-            may have larger sizes of dims that have the same size in all others.
-        seconds: CPU seconds after which no further try begins; the wall-clock limit is several times that.
+            may have larger sizes of dims that have the same size in all other bindings.
+        seconds: CPU seconds after which no further try begins; the wall-clock limit is several times this
+            value.
         typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
         clock: CPU time in seconds, by default of this process.
     """

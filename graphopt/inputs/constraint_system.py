@@ -152,7 +152,7 @@ class ConstraintSystem:
     def adjust(self, binding: Binding) -> dict[str, int]:
         """``binding`` with sizes adjusted until all constraints hold, as far as the solver succeeds.
 
-        Sizes of 0 stay unless they follow from other sizes.
+        Sizes of 0 are unchanged unless they follow from other sizes.
         """
         key = tuple(binding.items())
         if key not in self._adjusted:

@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 #: Distinct sizes, which reveal swapped dims, and primes, which fit no reshape by chance.
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23)
-#: Sizes large enough for elements away from borders.
+#: Sizes at which some elements are not near a border.
 _LARGER = (16, 24, 12, 20, 9, 10, 14, 15)
 #: Sizes for models with a minimum or a granularity.
 _LADDER = (2, 4, 8, 16, 32, 64, 96, 128, 160, 224, 256, 320, 512, 576, 1024)
@@ -151,10 +151,10 @@ def describe(binding: Binding) -> str:
 
 
 def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
-    """The value of an expression such as ``past + 1``, over sizes of any type with these operators.
+    """The value of an expression such as ``past + 1``, over sizes of any type that supports the operators.
 
     Raises:
-        KeyError: a name in ``dim`` has no size, or ``dim`` is no arithmetic expression.
+        KeyError: a name in ``dim`` has no size, or ``dim`` is not an arithmetic expression.
         TypeError: a divisor is not a number.
     """
 

@@ -17,7 +17,7 @@ from graphopt.util.parse_values import Range, check_range, check_size, natural_o
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
     """Replace dims of these names by ``sizes`` in all declarations of ``model``.
 
-    Dims that are expressions over fixed ones, such as ``past + seq``, are fixed, too.
+    Dims that are expressions over fixed ones, such as ``past + seq``, are also fixed.
 
     Raises:
         UsageError: ``strict``, and no input has a dim of that name; a dim already has another size; or a size
@@ -51,7 +51,7 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
 
 
 def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range], *, strict: bool = True) -> dict[str, Range]:
-    """``ranges`` by the names of dims in shape facts and generated inputs.
+    """``ranges``, with the names of dims that shape facts and generated inputs use.
 
     Raises:
         UsageError: a range is empty, or contradicts another range of the same dim; or ``strict``, and no

@@ -144,7 +144,7 @@ def _recurrence(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _attention(site: Site) -> Iterator[SizeConstraint]:
-    """Attention of ai.onnx, with heads on an axis of their own (rank 4), or merged into the last (rank 3)."""
+    """Attention of ai.onnx, with heads on a separate axis (rank 4), or merged into the last axis (rank 3)."""
     q, k, v = site.shape(0), site.shape(1), site.shape(2)
     yield from (equal(other[0], q[0]) for other in (k, v))
     yield equal(k[-2], v[-2])

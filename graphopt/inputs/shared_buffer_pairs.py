@@ -24,7 +24,7 @@ def parse_pair(text: str) -> Pair:
 
 
 def resolve_pairs(pairs: Iterable[Pair], inputs: Collection[str], outputs: Collection[str]) -> dict[str, str]:
-    """The input by output; each ``*`` of an output's pattern is the match in the input's name.
+    """The input for each output; each ``*`` in an output's pattern represents the match in the input's name.
 
     Raises:
         UsageError: an item is not a pair; an input or output is unknown, or belongs to two pairs; no input

@@ -17,7 +17,7 @@ IR_VERSION = "graphopt.ir_version"
 LOADED_WITH = "graphopt.loaded_with"
 #: Key in ``graph.meta`` of the main graph: identifiers of the functions of the loaded model.
 FUNCTIONS = "graphopt.functions"
-#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes outside of any function.
+#: Key in ``graph.meta`` of the main graph: whether its nodes refer to attributes outside of any function.
 LOOSE_REFERENCES = "graphopt.loose_references"
 #: Key in ``tensor.meta``: the number that all elements equal, or ``None``.
 _FILL = "graphopt.fill"

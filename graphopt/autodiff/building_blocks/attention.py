@@ -153,7 +153,7 @@ def hidden_where_not(op: GraphBuilder, condition: ir.Value, like: ir.Value) -> i
 
 
 def causal_bias(op: GraphBuilder, like: ir.Value, queries: Size, keys: Size, offset: Size = 0) -> ir.Value:
-    """The additive mask [S, T], in the type of ``like``, of keys after i + ``offset`` for query i."""
+    """The additive mask [S, T], in the type of ``like``, for query i and keys after i + ``offset``."""
     op.require_opset(14)
     after = offset + 1 if isinstance(offset, int) else op.Add(offset, [1])
     dtype = op.dtype(like)

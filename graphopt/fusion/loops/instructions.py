@@ -1,7 +1,7 @@
 """The instructions of the loop IR: cost, reference semantics, and C expression of each.
 
 A new instruction is one entry of the table. All operands of an instruction have one type, except for the
-first operand of ``select``, a bool. The result has that type, too, except for predicates (bool) and ``cast``.
+first operand of ``select``, a bool. The result also has this type, except for predicates (bool) and ``cast``.
 
 ``min`` and ``max`` propagate NaN. ``div`` and ``mod`` of integers round towards zero like in C; divisors
 are neither 0 nor -1. ``round_even`` is Round of ONNX. ``cast`` follows C: the result is unspecified for NaN

@@ -32,7 +32,7 @@ def run(kernel: Kernel, inputs: Sequence[np.ndarray], wide: bool = False) -> lis
     """The outputs of ``kernel`` for ``inputs``.
 
     Args:
-        inputs: of the types and shapes of the input ports.
+        inputs: arrays with the types and shapes of the input ports.
     """
     symbols = [inputs[symbol.input].shape[symbol.axis] for symbol in kernel.symbols]
     outputs = [

@@ -119,7 +119,8 @@ class Axis:
     """A loop from 0 to ``size``, which may be 0.
 
     Attributes:
-        reduced: reductions iterate over it. Each reduction of a kernel iterates over all reduced axes.
+        reduced: whether reductions iterate over the axis. Each reduction of a kernel iterates over all
+            reduced axes.
     """
 
     size: Size
@@ -177,7 +178,7 @@ class Instruction:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether it reduces over the reduced axes."""
+        """Whether the instruction reduces over the reduced axes."""
         return self.op.startswith("reduce_")
 
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A harmful rewrite that was left out.
+    """A harmful rewrite that was dropped.
 
     Attributes:
         owner: the rule or pass.
-        node: the node that it rewrote; ``""`` if all its rewrites, or the whole pass, are left out.
+        node: the node that it rewrote; ``""`` if all its rewrites, or the whole pass, are dropped.
         pass_text: its pass, with options.
         reason: the failure that the rewrite causes.
         failed: whether it raised an error or did not terminate; otherwise its result differed.
@@ -71,8 +71,8 @@ class Report:
         original, optimized: figures before and after.
         interface: inputs, outputs and metadata, which do not change.
         passes: every run of a pass, in order.
-        planned: steps of the pipeline that are not implemented yet and were left out.
-        skipped: passes that the user left out.
+        planned: steps of the pipeline that are not implemented yet and were skipped.
+        skipped: passes that the user skipped.
         rewrites: by operator, the number of its nodes that each rule or pass removed; negative if it added
             nodes.
         refusals: sites that rules matched but did not rewrite, with the reasons.
@@ -85,12 +85,12 @@ class Report:
         remarks: further notes for the user, such as why a device was not used.
         weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
         made: constants of the result that the original lacks, the largest first.
-        dropped: rewrites that were left out because the result was wrong with them.
+        dropped: rewrites that were dropped because they made the result wrong.
         search_runs: number of runs of the pipeline for finding the dropped rewrites.
         fused: the fused operators that were written.
         missed: partial matches of fused operators, and the reasons why they were not fused.
         tuning: measurements and decisions, if the model was tuned.
-        costs: the table that decided about fused operators.
+        costs: the table of costs for decisions about fused operators.
         decisions: decisions by this table, and the frequency of each.
         variants: specializations for a profile.
         profiled_runs: number of runs in that profile.

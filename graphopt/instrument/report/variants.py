@@ -20,7 +20,7 @@ class VariantReport:
         nodes: its number of nodes; 0 if it failed.
         general: the number of nodes of the general model.
         left_out: the reason for its absence from the result; ``None`` if it is part of the result.
-        dropped: harmful rewrites that were left out of the variant.
+        dropped: harmful rewrites that were removed from the variant.
         ratio: its measured time over that of the general model; ``None`` without ``tune``.
         kernels: names of its native kernels.
     """
