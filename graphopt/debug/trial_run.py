@@ -219,7 +219,7 @@ def _text(error: Exception) -> str:
 
 
 def steps_text(pipeline: Pipeline) -> list[str]:
-    """Each step as text that :func:`graphopt.passes.pipelines.make_pipeline` reads, even for passes of callers."""
+    """Each step as text for :func:`graphopt.passes.pipelines.make_pipeline`, also for passes of callers."""
     from graphopt.passes.pipelines import registry
 
     known = registry()

@@ -138,7 +138,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
     for value in addressable_constants(model.graph):
         name = value.name or ""
         if SOURCES in value.metadata_props:
-            derived[name] = sources_of(value)  # also if empty: else, the model counts as original
+            derived[name] = sources_of(value)  # even an empty record marks the model as optimized
             continue
         if STANDS_FOR in value.metadata_props:
             merged[name] = sources_of(value)

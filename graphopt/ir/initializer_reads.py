@@ -4,10 +4,10 @@ A rewrite that reads the contents of an initializer embeds them in the model: in
 or the decision itself. Replacing the contents later invalidates the rewrite, so the read must be recorded.
 Reads are collected while a pass or rule examines a site (:func:`graphopt.ir.constants.read`), and become part
 of the record with the edit (:meth:`ReadRecord.commit`). A derived constant lists the initializers of the
-original model that it was computed from; splitting a model into a constant part and the rest relies on this
-list, too.
+original model that it was computed from; splitting a model into a constant part and the rest also relies on
+this list.
 
-The record is stored in ``graph.meta`` and in the metadata of derived constants, so that clones have it, too.
+The record is stored in ``graph.meta`` and in the metadata of derived constants, so that clones also have it.
 :mod:`graphopt.ir.folded_initializers` stores it in files.
 """
 
@@ -27,7 +27,8 @@ from graphopt.ir.weights import hash_of
 
 #: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.
 SOURCES = NAMESPACE + "sources"
-#: Metadata of a constant that replaces equal ones of the original model: all their names, as JSON.
+#: Metadata of a constant that replaces equal ones of the original model: the names of all of these constants,
+#: as JSON.
 STANDS_FOR = NAMESPACE + "stands_for"
 #: Encodes lists of names as JSON; one encoder is reused, because most lists are short.
 names_to_json = json.JSONEncoder(ensure_ascii=False).encode

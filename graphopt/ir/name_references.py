@@ -3,7 +3,7 @@
 ``GraphProto.quantization_annotation`` maps a tensor to the initializers of its scale and zero point. An
 annotation is stored in ``Value.meta``, so that it follows the value, and refers to other values by name.
 Those values must be kept (:func:`named`), and a new name must replace the old one in the annotation
-(:func:`rename`). Graphs of training info refer to initializers of the main graph by name, too.
+(:func:`rename`). Graphs of training info also refer to initializers of the main graph by name.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
     Args:
         new: replaces ``old``.
         old: the replaced value.
-        name: whether the name is transferred, too. If so, an annotation of ``new`` is replaced.
+        name: whether the name is also transferred. If so, an annotation of ``new`` is replaced.
     """
     roles = old.meta.get(_ROLES)
     if roles and (name or not new.meta.get(_ROLES)):

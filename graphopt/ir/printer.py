@@ -2,7 +2,7 @@
 
 ``%result: f32[B, S, 768] = Op(%operand, {0.5}, attribute=value)  # original name``
 
-Small constants are printed inline at their readers, without a line of their own; large ones have a line with
+Small constants are printed inline at their readers, without a separate line; large ones have a line with
 their type and a tag of their contents. Long or irregular names are shortened to their end and a hash of the
 whole name, so that a rewrite changes only the lines of the nodes that it affects. The full form adds the
 whole names, and the lines of small constants.

@@ -3,7 +3,7 @@
 ONNX IR, sections Graphs, Nodes, Names Within a Graph, Functions: static single assignment, definitions that
 precede and dominate uses, typed inputs, contents that fit their types, references only to attributes that the
 function declares, no recursion, every domain imported. onnx-ir's links (uses, producers, graphs of nodes)
-must be consistent, too. Validation takes time linear in the size of the model.
+must also be consistent. Validation takes time linear in the size of the model.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ The counterparts in PyTorch's JIT executor are ``prim::GradOf``, ``prim::Autogra
 
 - If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: it returns the results of the model
   without the rewrites that rely on guards, even if other nodes ran or failed.
-- A size given as text is a symbol, which represents one number in each run: all guards that name it, in
-  bodies and functions too, must observe that number every time they run. The symbol is distinct from the
-  model's own dims, even from a dim of the same name. An anonymous dim (``?``, see
+- A size given as text is a symbol, which represents one number in each run: all guards that name it,
+  including guards in bodies and functions, must observe that number every time they run. The symbol is
+  distinct from the model's own dims, even from a dim of the same name. An anonymous dim (``?``, see
   :data:`graphopt.ir.ANONYMOUS_DIMS`) is unconstrained.
 - Code that relies on ``y`` need not read it: the sizes of ``y`` may have become constants. Therefore
   unread guards, and nodes that contain or call a guard, are not dead code.

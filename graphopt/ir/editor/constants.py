@@ -127,7 +127,7 @@ class ConstantEdits(ValueEdits):
         )
 
     def remove_initializer(self, value: onnx_ir.Value) -> None:
-        """Remove an unread initializer; below IR version 4, its input too.
+        """Remove an unread initializer; below IR version 4, also its input.
 
         An initializer that an annotation or training info refers to is kept.
         """

@@ -75,7 +75,7 @@ class Folders:
 
 
 def external_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every external tensor of ``proto``, in attributes, bodies and functions too."""
+    """Every external tensor of ``proto``, including tensors in attributes, bodies and functions."""
     graphs = [proto.graph]
     node_lists = [function.node for function in proto.functions]
     while graphs or node_lists:
@@ -149,8 +149,8 @@ def write_external_data(
         model: the model; it is not changed.
         file: a file opened for writing.
         threshold: the minimum size, in bytes.
-        attributes: whether to write attribute tensors that are not external, too.
-        offsets: positions in ``file`` of tensors written before, by storage; extended by this call.
+        attributes: whether to also write attribute tensors that are not external.
+        offsets: positions in ``file`` of tensors written earlier, by storage; extended by this call.
 
     Returns:
         a function from the file's final name to the changes of the model: external tensors for the written

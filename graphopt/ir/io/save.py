@@ -82,7 +82,7 @@ def saving(
     Arguments and errors are the same as for :func:`save`.
 
     Yields:
-        A list that contains the files after the block.
+        A list that contains the files once the ``with`` block has ended.
     """
     path = Path(path)
     if "\0" in str(path):
