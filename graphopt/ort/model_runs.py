@@ -74,7 +74,7 @@ class Runs:
         self._failures: dict[Optimizations, RuntimeFailure] = {}
 
     def session(self, level: Optimizations) -> InferenceSession:
-        """The session at ``level``; raises RuntimeFailure on every call."""
+        """The session at ``level``; after a failure, every call raises RuntimeFailure."""
         if level in self._failures:
             raise self._failures[level]
         made = self._sessions.get(level)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEY = "graphopt:session-options"
 _SPINNING = "session.intra_op.allow_spinning"
 _NOT_STORED = ("libraries", "cpu_level", "remark")
-#: Largest number of optimizer names read from a file: onnxruntime has about 200.
+#: Maximum number of optimizer names read from a file: onnxruntime has about 200.
 _MOST_DISABLED = 1000
 #: Protects setting the CPU level of a library and registering it: the level is global to the process.
 _level_lock = threading.Lock()
@@ -82,7 +82,7 @@ class SessionChoice:
         )
 
     def apply(self, options: SessionOptions, device: Device = CPU) -> None:
-        """Apply to ``options``; ``disabled`` is an argument of the session instead.
+        """Apply all but ``disabled``, which is an argument of the session, to ``options``.
 
         Libraries are skipped on devices that do not load them, where their kernels would cause copies.
 
@@ -124,7 +124,7 @@ class SessionChoice:
 
     @classmethod
     def from_dict(cls, data: Any) -> SessionChoice:
-        """Parse the result of :meth:`to_dict` or of others; unknown entries are ignored.
+        """Parse the result of :meth:`to_dict`, or of another writer; unknown entries are ignored.
 
         The number of threads is limited to the number of cores, with a remark: onnxruntime needs minutes to
         start thousands.
@@ -148,7 +148,7 @@ class SessionChoice:
 
 
 def _with_folder(path: str) -> str:
-    """``path`` with a folder: bare names are searched among the system's libraries only."""
+    """``path`` including a folder, because bare names are searched only among the system's libraries."""
     return path if os.path.dirname(path) else os.path.join(".", path)
 
 
@@ -158,7 +158,7 @@ def _register(options: SessionOptions, path: str, level: int | None) -> None:
     name = os.path.basename(path)
     try:
         with _level_lock:
-            # ctypes never unloads a library, so that it outlives all sessions and their results
+            # ctypes never unloads a library, so it outlives all sessions and their results
             set_level = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
             if set_level is not None:
                 set_level(ctypes.c_int(-1 if level is None else level))

@@ -8,7 +8,7 @@ import os
 def utf8_path(path: str | os.PathLike[str]) -> str:
     """``path`` decoded from UTF-8.
 
-    In a locale without these characters, such as ``C``, Python decodes the bytes to surrogates, which
+    In a locale without non-ASCII characters, such as ``C``, Python decodes their bytes to surrogates, which
     onnxruntime refuses.
 
     >>> utf8_path("model.onnx")

@@ -65,7 +65,7 @@ def _merged(record: ir.FoldRecord, tensors: Mapping[str, ir.TensorProtocol]) -> 
 def _stale(record: ir.FoldRecord, changed: set[str], tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:
     """Folded constants that are not replaced although one of their sources changes.
 
-    A constant may have reused the name of a source; a new tensor of that name is the source, not the
+    A constant may have reused the name of a source; a new tensor of that name replaces the source, not the
     constant.
     """
     faults = []

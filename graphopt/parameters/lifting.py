@@ -34,7 +34,7 @@ class Parameters:
 
     @property
     def nbytes(self) -> int:
-        """The size of the tensors in bytes, tied tensors once."""
+        """The size of the tensors in bytes, counting tied tensors once."""
         return sum(tensor.nbytes for name, tensor in self.tensors.items() if name not in self.tied)
 
 
@@ -139,12 +139,14 @@ def _shape_text(dims: Iterable[object]) -> str:
 def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Update the digests of initializers in the record of folded constants.
 
-    This includes inputs that became initializers: constants return to the record with them.
+    This includes inputs that became initializers: the constants folded from them become part of the record
+    again.
     """
     record = ir.fold_record(model)
     if not record.digests:
         return
-    contents = dict(tensors)  # others were folded into constants that were also replaced
+    # tensors without an initializer were folded into constants that were also replaced
+    contents = dict(tensors)
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:
             contents[name] = value.const_value

@@ -38,7 +38,7 @@ def check_suffix(path: Path) -> None:
 def write(path: Path, parameters: Parameters) -> None:
     """Write parameters and their metadata; the file is replaced atomically.
 
-    In safetensors, tied tensors are written once, and the metadata maps further names to the written name.
+    In safetensors, tied tensors are written once, and the metadata maps the other names to the written name.
 
     Raises:
         UsageError: the file can't be written, or the format does not support metadata or an element type.

@@ -72,8 +72,8 @@ class AutodiffPolicy:
             return Decision(Role.PASSTHROUGH, f"no gradient flows through it: {gradient.reason}")
         depends = any(output in self.requiring_grad for output in node.outputs)
         if not (depends and any(value in self.requiring_grad for value in ir.reads(node))):
-            # a value that depends on a group only through sizes, such as a mask, may be located between its
-            # members
+            # a value that depends on a group only through sizes, such as a mask, is allowed between members
+            # of the group
             return Decision(Role.PASSTHROUGH, "its operands require no gradient")
         if gradient is None and not self._has_standard_gradient(node):
             return Decision(
@@ -110,7 +110,7 @@ class AutodiffPolicy:
         return None
 
     def _by_bodies(self, node: ir.Node) -> Decision:
-        """Either a node is a member with all of its bodies, or its bodies have groups of their own."""
+        """Either a node is a member with all of its bodies, or its bodies have separate groups."""
         for body in ir.bodies(node) if node.attributes else ():
             for inner in ir.walk_nodes(body):
                 why = self._excluded(inner)

@@ -21,7 +21,7 @@ def convex_groups(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> lis
     """The groups, each in ascending order, in the order of their first nodes.
 
     Args:
-        inside: whether each node may be in a group, in topological order.
+        inside: for each node, in topological order, whether it may be in a group.
         feeds: the readers of each node.
 
     >>> convex_groups([True, False, True, True], [[1, 2], [3], [3], []])

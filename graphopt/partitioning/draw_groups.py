@@ -59,7 +59,7 @@ class _Box:
 
 
 def to_svg(found: Partitioned) -> str:
-    """The main graph as an SVG document: boxes for groups, and for ungrouped nodes by operator and level.
+    """The main graph as an SVG document: boxes for groups, and for ungrouped nodes, per operator and level.
 
     Each box is below the boxes that it reads from.
     """

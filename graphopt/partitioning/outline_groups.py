@@ -82,7 +82,7 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
-    """As in ``cse``: false if merging requires an Identity or exposes a declaration that may be wrong."""
+    """Whether merging requires no Identity and exposes no declaration that may be wrong, as in ``cse``."""
     return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.trusts_shape(new))
 
 

@@ -47,7 +47,7 @@ class Policy(Protocol):
         ...
 
     def is_ordered(self, node: ir.Node) -> bool:
-        """Whether ``node`` has side effects that must stay ordered."""
+        """Whether ``node`` has side effects whose order must be preserved."""
         ...
 
     def size(self, nodes: Sequence[ir.Node]) -> int:

@@ -82,13 +82,13 @@ def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
             yield from node.outputs
         return
     for body in ir.bodies(node):
-        if node.op_type == "If":  # its only input is the condition
+        if node.op_type == "If":  # an If has only the condition as input
             continue
         yield from body.inputs[index : index + 1]
 
 
 def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """The counterparts of ``value``, an output of its graph, outside or in the next iteration."""
+    """The values that ``value``, an output of a body, becomes outside the body or in the next iteration."""
     producer = value.producer()
     graph = producer.graph if producer is not None else value.graph
     holder = None if graph is None else cx.edit.scopes.holder(graph)

@@ -44,7 +44,7 @@ class OnnxIrPass(Pass):
         action = cx.begin_rewrite(self.name, first) if first is not None else None
         if action is None or first is None:
             return
-        ir.read(*model.graph.initializers.values())  # the pass may read any of them
+        ir.read(*model.graph.initializers.values())  # the pass may read any initializer
         result = made(model)
         if result.model is not model:
             take_over(model, result.model)

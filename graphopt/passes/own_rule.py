@@ -40,7 +40,7 @@ class OwnRule(Pass):
         return found
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rule, in bodies and functions too, if the options allow its numerics."""
+        """Apply the rule, also in bodies and functions, if the options allow its numerics."""
         rule = self.rule
         if rule.numerics > cx.options.numerics:
             kind = rule.numerics.name.lower()

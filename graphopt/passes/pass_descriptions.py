@@ -39,7 +39,7 @@ class Option:
 
 
 def prose(item: Any) -> str:
-    """The docstring of a pass or a function without its sections, names in single backticks."""
+    """The docstring of a pass or a function without its sections, with names in single backticks."""
     text = inspect.cleandoc(item.__doc__ or "")
     return _SECTION.split(text)[0].strip().replace("``", "`")
 

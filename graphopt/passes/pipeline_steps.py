@@ -24,7 +24,7 @@ OTHERWISE = "otherwise"
 
 @dataclass(frozen=True)
 class IfGradient:
-    """Runs the steps ``then`` if a value is annotated as requiring a gradient, or else ``otherwise``.
+    """Runs the steps ``then`` if a value is annotated as requiring a gradient, and ``otherwise`` if none is.
 
     Unknown requirements count as none. Modelled on ``needsGradientInProfilingMode`` of PyTorch's executor.
     """

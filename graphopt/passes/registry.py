@@ -44,7 +44,7 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
         UsageError: an option is unknown or its value is malformed.
     """
     options = tuple(options)
-    if not options:  # most passes have none, and reading the annotations is slow
+    if not options:  # most passes have no options, and reading the annotations is slow
         return kind()
     hints = typing.get_type_hints(kind)
     known = {item.name: hints[item.name] for item in options_of(kind)}
@@ -60,8 +60,8 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
 class Passes(Mapping[str, type[Pass]]):
     """The passes of some packages and their subpackages, and other passes, by name.
 
-    A pass is imported on first access: ``fold-if`` is in ``fold_if.py``. Modules without a pass of their own
-    name contain helpers that passes share.
+    A pass is imported on first access: ``fold-if`` is in ``fold_if.py``. Modules that do not define a pass of
+    the same name contain helpers that passes share.
     """
 
     def __init__(self, packages: Iterable[str], others: Iterable[type[Pass]] = ()) -> None:

@@ -60,7 +60,7 @@ class Child:
             limit. Enforced on Linux only.
         preload: modules that the process imports before the first call.
         fresh: start an interpreter instead of a fork. Measurements need an interpreter, because all forks of
-            a server share its memory layout. Devices need one, because they do not survive a fork.
+            a server share its memory layout. Devices need an interpreter, because they do not survive a fork.
 
     Attributes:
         made: number of objects created by :meth:`new`; the process keeps only the last.
@@ -144,7 +144,7 @@ class Child:
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):  # the buffer still contained a request
+            with contextlib.suppress(BrokenPipeError):  # the buffer may still contain a request
                 pipe.close()
         if self._errors is not None:
             self._errors.close()
@@ -273,7 +273,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     arrived = threading.Semaphore(0)
 
     def receive() -> None:
-        """Read ahead, so that the end of the parent is detected during a call, too."""
+        """Read ahead, so that the end of the parent is also detected during a call."""
         while True:
             try:
                 inbox.append(pickle.load(requests))

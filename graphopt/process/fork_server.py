@@ -81,7 +81,7 @@ class Forked:
         return bool(pipe.poll(0))
 
     def kill(self) -> None:
-        """Kill the worker; it stays a zombie until its status is read, so that its number is not reused."""
+        """Kill the worker; it remains a zombie until its status is read, so that its number is not reused."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -253,8 +253,8 @@ def _serve(channel: socket.socket) -> None:
 
 def _detach(channel: socket.socket) -> None:
     """Release inherited files, pipes and signal handlers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # sent by the terminal to all processes; the parent decides
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children would have no status
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the parent decides
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if this signal is ignored, children have no status
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

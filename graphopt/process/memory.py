@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 #: Bytes from which a cgroup's limit counts as none: cgroups without a limit report a number near 2^63.
 _NO_LIMIT = 1 << 60
-#: Smallest memory limit, in bytes, of a process with sessions.
+#: Minimum memory limit, in bytes, of a process with sessions.
 SESSION_BYTES = 1 << 28
 
 

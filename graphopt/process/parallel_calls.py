@@ -12,7 +12,7 @@ from graphopt.errors import ResourceLimit
 
 #: A call; it has to return soon after the event is set.
 Call = Callable[[Event], None]
-#: Longest wait for calls that have to end, in seconds.
+#: Maximum time, in seconds, to wait for the end of stopped calls.
 _PATIENCE = 5.0
 
 
@@ -55,7 +55,7 @@ def run_all(calls: Sequence[Call], workers: int, finished: Callable[[int], None]
     def end() -> None:
         stop.set()
         for thread in threads:
-            with contextlib.suppress(RuntimeError):  # it was not started
+            with contextlib.suppress(RuntimeError):  # a thread that was not started
                 thread.join(_PATIENCE)
 
     atexit.register(end)

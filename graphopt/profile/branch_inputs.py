@@ -16,7 +16,7 @@ _INTEGERS = frozenset(
 def branch_inputs(model: ir.Model) -> frozenset[str]:
     """Names of inputs that, together with shapes and constants, determine the condition of an If.
 
-    A specialization for fixed shapes must fix the contents of these inputs too. Otherwise it would keep a
+    A specialization for fixed shapes must also fix the contents of these inputs. Otherwise it would keep a
     branch for other contents, whose shapes may contradict the fixed shapes. A condition that depends on any
     other data, or on loop-carried values, contributes no input.
     """

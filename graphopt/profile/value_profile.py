@@ -97,7 +97,7 @@ class ValueProfile:
 
 
 def contents_of(value: Any) -> tuple[int, ...] | None:
-    """The flattened contents of a small tensor of integers or booleans that fit into int64; else ``None``."""
+    """The flattened contents of a small tensor of integers or booleans that fit into int64, or ``None``."""
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
         return None
     if not 0 < value.size <= MOST_INTS:
@@ -205,7 +205,7 @@ def unfit(port: Port, value: Any) -> str | None:
 def _shape(type_: str, value: Any) -> tuple[int, ...] | None:
     """The sizes of a tensor; ``None`` for other kinds of values."""
     shape = getattr(value, "shape", None)
-    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # in an OrtValue, this is a method
+    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # OrtValue.shape is a method
         return None
     return tuple(map(int, shape))
 

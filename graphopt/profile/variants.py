@@ -42,7 +42,7 @@ def variants_of(
 
     The result is as if the executor received the patterns in this order: each pattern that no earlier guard
     admits gets a variant of the kind of the next step of ``strategy``. In contrast to the executor, all runs
-    are known in advance, so a dim that never varied keeps its size in dynamic variants too.
+    are known in advance, so a dim that never varied also keeps its size in dynamic variants.
 
     Args:
         most: the maximum number of variants.
@@ -99,8 +99,8 @@ def guard_for(
     """The guard of one specialization for the runs of ``patterns``.
 
     Dims that varied among the patterns become symbols; with a dynamic kind, so do all dims that are not
-    ``steady``. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is static
-    and the same contents, and no others, were fed in at least two runs.
+    ``steady``. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is static,
+    and at least two runs fed the input, all with the same contents.
 
     Args:
         profile: the profile of all runs.

@@ -98,7 +98,7 @@ def _fill(file: Path, content: Content) -> None:
         return
     with open(file, "wb") as opened:
         if isinstance(content, str):
-            opened.write(content.encode(errors="surrogateescape"))  # paths keep their bytes
+            opened.write(content.encode(errors="surrogateescape"))  # preserves paths that are not UTF-8
         elif isinstance(content, bytes):
             opened.write(content)
         else:

@@ -168,5 +168,5 @@ def _new_folder(parent: Path, name: str) -> tuple[Path, int | None]:
         path.mkdir(mode=0o700)
         try:
             return path, os.open(path, os.O_RDONLY) if fcntl else None
-        except FileNotFoundError:  # removed as abandoned
+        except FileNotFoundError:  # another process removed the folder as abandoned
             continue

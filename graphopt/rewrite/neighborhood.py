@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite.partial_match import display_name
 
-#: Largest distance, in nodes; also the largest number of readers of a value that are visited.
+#: Maximum distance, in nodes; also the maximum number of readers of a value that are visited.
 _MAX_DISTANCE = 4
 
 

@@ -69,7 +69,7 @@ class View:
         return node if known else None
 
     def readers(self, value: ir.Value) -> list[ir.Node]:
-        """The readers of ``value``, in bodies too, each once."""
+        """The readers of ``value``, including readers in bodies, each once."""
         found: dict[ir.Node, None] = {}
         for source in self._replaced_by(value):
             found |= dict.fromkeys(node for node in ir.readers(source) if node not in self.removed)
@@ -202,7 +202,7 @@ def dequantized_before(quantize: ir.Node) -> ir.Node | None:
 
 
 def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> ir.Node | None:
-    """The QuantizeLinear whose pair default sessions of onnxruntime merge with the pair of ``dequantize``.
+    """The QuantizeLinear of the pair that onnxruntime merges with the pair of ``dequantize`` by default.
 
     ``None`` if they merge none, or both have the same parameters, so that merging changes nothing.
     onnxruntime merges no pairs in bodies, and removes Identity and Dropout before it merges pairs.

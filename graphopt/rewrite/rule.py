@@ -47,9 +47,10 @@ class Rule:
             model, ``explain`` reports why it was not fused.
         phase: 1, or 2 to run after the rules of phase 1 reached a fixpoint, because the result would hide
             patterns of phase 1.
-        pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
-            forms or targets of it share the name. Empty unless the rule recognizes a larger pattern.
-        workaround: whether the rule changes models that onnxruntime fails to load so that it loads them
+        pattern: the name of the recognized function in the table of fusions, such as ``RMSNorm``. Rules that
+            recognize other forms of the function, or write other operators, share the name. Empty unless the
+            rule recognizes a larger pattern.
+        workaround: whether the rule makes models loadable that onnxruntime fails to load
             (:mod:`graphopt.rewrite.ort_qdq_propagation`).
     """
 

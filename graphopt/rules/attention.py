@@ -143,7 +143,7 @@ def _fits_grouped(m: Match, found: Attention) -> bool:
 
 
 def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
-    """com.microsoft.MultiHeadAttention; queries are rows, keys and values both rows or both by heads."""
+    """com.microsoft.MultiHeadAttention of queries as rows; keys and values are both rows or both by heads."""
     rows = found.q.as_rows(op, m)
     bias = bias_of(op, m, found)
     if found.k.has_rows and found.v.has_rows and (found.k.shared or found.v.shared) is None:

@@ -33,7 +33,7 @@ class _Clamp:
     is_clip: bool
 
     def range(self) -> tuple[float | int, float | int]:
-        """The least and the largest result; ``high`` for both if ``low`` exceeds it."""
+        """The minimum and the maximum result; ``high`` for both if ``low`` exceeds it."""
         return min(self.low, self.high), self.high
 
 

@@ -41,7 +41,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
-    """Whether ``part`` is a Concat along ``axis`` whose only reader is also one, like ``whole``."""
+    """Whether ``part`` and its only reader, ``whole``, are Concats in one graph, ``part`` along ``axis``."""
     node = part.producer()
     return (
         node is not None
@@ -99,7 +99,7 @@ class _Piece:
     selected: Range | None
 
     def reaches(self, other: _Piece) -> bool:
-        """Whether ``other`` begins at the end of this range for all sizes of the axis, which clamp both."""
+        """Whether ``other`` begins at the end of this range, even after clamping to any size of the axis."""
         a, b = self.selected, other.selected
         if a is None or b is None or self.data is not other.data or a.end != b.start:
             return False

@@ -98,7 +98,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
                 return m.no("the product is rounded by QuantizeLinear before it is halved", function)
             reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
             return m.no(reason, function, hint=_MEND)
-        if halved:  # unless only x is halved
+        if halved:  # does not apply if only x is halved
             is_not, should = polynomials.written_out(found), polynomials.written_out(form.argument)
             reason = f"the argument of {form.function} is {is_not}, in a GELU it is {should}"
             refusal = m.no(reason, argument, hint=_MEND)
@@ -106,7 +106,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
 
 
 def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
-    """A value between ``x`` and the root with a reader elsewhere, if any."""
+    """A value between ``x`` and the root that has a reader outside the pattern, if any."""
     inside, pending = {m.root: None}, [m.root]
     while pending:
         for value in pending.pop().inputs:

@@ -14,7 +14,7 @@ from graphopt.rules.building_blocks.axes import axes_of
 from graphopt.rules.building_blocks.kernel_availability import require_kernel
 from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
-#: Largest lower bound of a length; vectors shorter than the bound are divided by the bound.
+#: Maximum lower bound of a length; vectors shorter than the bound are divided by the bound.
 _NOTHING = 1e-6
 
 

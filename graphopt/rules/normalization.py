@@ -157,7 +157,8 @@ def _for_each(
 ) -> ir.Value | None:
     """``value`` in the shape ``target``, if the shapes differ at most by leading axes of size 1.
 
-    ``None`` if they differ otherwise, or if these axes may give the result a higher rank than ``kept`` has.
+    ``None`` if they differ in another way, or if these axes may give the result a higher rank than ``kept``
+    has.
     """
     given = m.shape(value)
     if target is None or given is None:

@@ -28,7 +28,7 @@ _MOVES = (
 #: Operators that return a maximum or minimum: integers have the same order as the dequantized elements.
 _PICKS = ("MaxPool", "ReduceMax", "ReduceMin")
 _BETWEEN = (*_MOVES, *_PICKS, "Resize", "Pad")
-#: The opset version since which onnxruntime has kernels for 8-bit integers, by operator.
+#: The opset version from which onnxruntime has kernels for 8-bit integers, by operator.
 _BYTES_SINCE = {"DepthToSpace": 11, "Pad": 11, **dict.fromkeys(_PICKS, 12)}
 #: Operators for which onnxruntime has kernels for 8-bit integers only.
 _BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", "Pad", *_PICKS})

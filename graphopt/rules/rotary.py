@@ -210,7 +210,7 @@ def _domain(m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: t
 
 
 def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, width: int) -> bool:
-    """Whether a table [B or 1, …, S, …, width] has positions along ``axis``, and is the same for heads."""
+    """Whether a table [B or 1, …, S, …, width] has positions along ``axis``, and is equal for all heads."""
     equal = m.cx.facts.dim_equal
     batch = table[0] == 1 or equal(table[0], shape[0])
     return batch and equal(table[axis], shape[axis]) and table[3 - axis] == 1 and table[3] == width

@@ -132,7 +132,7 @@ def _write(op: Builder, m: Match, dims: DimsOf, first: ir.Value) -> ir.Value | N
 
 
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
-#: Largest depth of arithmetic that is analyzed.
+#: Maximum depth of arithmetic that is analyzed.
 _MAX_DEPTH = 4
 
 
@@ -153,7 +153,7 @@ def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcom
 
 
 def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
-    """Whether the scalar ``number`` is a constant, or is computed from dims of tensors for one reader."""
+    """Whether the scalar ``number`` is a constant, or has one reader and is computed from dims of tensors."""
     if m.constant(number) is not None:
         return True
     node = producer_of(number, graph=m.graph)
@@ -182,7 +182,7 @@ def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
 
 
 _REARRANGES = (*traits.RESHAPES, "Transpose", "Slice", "Gather")
-#: Longest vector and longest chain that are analyzed.
+#: Maximum lengths of vectors and chains that are analyzed.
 _MAX_LENGTH, _MAX_STEPS = 64, 8
 
 

@@ -114,7 +114,7 @@ def skip_norm(op: Builder, m: Match) -> Outcome:
 def sum_of_skip_norm(op: Builder, m: Match) -> Outcome:
     """x + y → SkipLayerNormalization(x, y)[3], if one normalization and other nodes read the sum.
 
-    The normalization stays until ``norm-of-skip-norm`` replaces it.
+    The normalization remains until ``norm-of-skip-norm`` replaces it.
     """
     sum_ = m.root.outputs[0]
     found = [node for node in dict.fromkeys(ir.readers(sum_)) if _normalizes(m, node, sum_)]

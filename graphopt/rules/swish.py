@@ -34,7 +34,8 @@ def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: 
 def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x * Tanh(Softplus(x)) → Mish(x).
 
-    Not for a decomposed Softplus: onnxruntime computes Exp and Log faster than the Softplus of a Mish.
+    Does not apply to a decomposed Softplus: onnxruntime computes Exp and Log faster than the Softplus of a
+    Mish.
     """
     require_opset(m, "Mish", x, _MISH_SINCE)
     require_shape_of(m, x)

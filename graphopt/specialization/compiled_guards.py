@@ -123,7 +123,7 @@ class _Writer:
             value = f"x{self._numbers[name]}"
             if expected.ints is None:
                 continue
-            if len(expected.ints) == 1:  # sizes were checked earlier
+            if len(expected.ints) == 1:  # its size has already been checked
                 yield f"{value}.item() == {expected.ints[0]}"
             else:
                 yield f"{value}.ravel().tolist() == {list(expected.ints)}"

@@ -31,7 +31,7 @@ def export_body_value(edit: ir.Editor, value: ir.Value, graph: ir.Graph, width: 
 
 
 def _of_branch(edit: ir.Editor, value: ir.Value, branch: ir.Graph, holder: ir.Node, width: int) -> ir.Value:
-    """``value`` of ``branch``, or zeros of the other branch."""
+    """``value`` if ``branch`` runs, or zeros if the other branch runs."""
     for body in ir.bodies(holder):
         if body is branch:
             edit.add_output(body, value)

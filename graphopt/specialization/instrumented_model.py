@@ -57,7 +57,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class InstrumentedModel:
-    """A model with further outputs that describe watched values; the first of a list also has the original's.
+    """A model whose outputs describe watched values; the first of several also has the original outputs.
 
     Attributes:
         model: the model, without profiling nodes.
@@ -171,7 +171,7 @@ class _Append:
         return node.outputs[0]
 
     def zero(self, value: ir.Value, cx: Context) -> ir.Value:
-        """A vector of one number: 1 if all elements of ``value`` are zero, else 0."""
+        """A vector of one number: 1 if all elements of ``value`` are zero, otherwise 0."""
         number = value
         if cx.dtype(value) is not ir.DataType.DOUBLE:  # runtimes compute few operators on smaller types
             number = self("Cast", value, to=ir.DataType.FLOAT.value)

@@ -103,7 +103,7 @@ class InstrumentedRuns:
 
     @cached_property
     def _runners(self) -> list[Runner]:
-        """One for each part, created on the first run."""
+        """A runner for each part, created on the first run."""
         return [self._stack.enter_context(run_once.runner(part.model, self._device)) for part in self._parts]
 
     def _observed(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> Observed:

@@ -24,7 +24,7 @@ _ITERATIONS = 8
 def executed_nodes(model: ir.Model, guard: Guard) -> int:
     """The estimated number of nodes executed if ``guard`` holds.
 
-    An If counts with its larger branch, a loop with all its iterations.
+    Of an If, the larger branch counts; of a loop, all iterations count.
     """
     found = specialize_inputs(model, guard)
     with context_for(found) as cx:

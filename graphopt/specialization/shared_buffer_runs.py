@@ -40,8 +40,8 @@ def run_shared(
     Args:
         model: the model.
         feeds: the inputs, which are copied.
-        share: by name of an output, the input that it is written over.
-        device, optimizations, choice: as for :func:`graphopt.ort.session.create`.
+        share: the input that each output is written over, by name of the output. device, optimizations,
+        choice: as for :func:`graphopt.ort.session.create`.
 
     Raises:
         UsageError, VerificationFailed, RuntimeFailure: as for :meth:`graphopt.Executor.run_bound`.

@@ -102,8 +102,8 @@ class BoundRuns:
 
         Args:
             values: the inputs.
-            buffers: by name, the value that an output is written to; it has the shape and type of the output.
-                An output that is an input or a constant is not written.
+            buffers: the value that each output is written to, by name of the output; it has the shape and
+                type of the output. An output that is an input or a constant is not written.
 
         Raises:
             UsageError: an input is missing or unknown.

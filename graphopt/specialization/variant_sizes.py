@@ -78,7 +78,7 @@ def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
     for planned in plan:
         node = next((node for node in graph if node.name == f"guarded_{planned.name}"), None)
         if node is None or {"then_branch", "else_branch"} - node.attributes.keys():
-            continue  # removed by a later optimization, or renamed by another tool
+            continue  # the If was removed by an optimization, or renamed by another tool
         graphs[planned.name] = node.attributes["then_branch"].as_graph()
         graph = node.attributes["else_branch"].as_graph()
     graphs[GENERAL_NAME] = graph

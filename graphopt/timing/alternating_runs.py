@@ -49,7 +49,7 @@ class Setup:
         provider_options: options of the CUDA provider.
         optimizations: level of onnxruntime's own optimizations.
         choices: session options by name of the model; other models use onnxruntime's defaults.
-        share: by name of an output, the input that it is written over in each run.
+        share: the input that each output is written over in each run, by name of the output.
     """
 
     feeds: Mapping[str, Any]

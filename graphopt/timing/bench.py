@@ -126,8 +126,8 @@ class Bench:
     Args:
         device, threads, provider_options: settings of the sessions.
         heeds_choices: use the session options that a model recommends.
-        share: by name of an output, the input that it is written over in the timed runs; later runs read the
-            outputs of earlier runs.
+        share: the input that each output is written over in the timed runs, by name of the output; later runs
+            read the outputs of earlier runs.
         check: raises an error if a model can't run in this way on these inputs.
     """
 

@@ -16,9 +16,9 @@ import numpy as np
 
 Conclusion = Literal["faster", "slower", "no difference", "too few processes"]
 
-#: Smallest number of processes for a claim.
+#: Minimum number of processes for a claim.
 LEAST_PROCESSES = 5
-#: Smallest ratio that is claimed to be a difference.
+#: Minimum ratio that is claimed to be a difference.
 _LEAST = 1.01
 #: Relative standard error of each median, and number of rounds, at which a process stops early.
 _PRECISE = 0.003
@@ -89,8 +89,8 @@ def band_of(twin: Sequence[float]) -> Band:
 def compare(ratios: Sequence[float], band: Band) -> Comparison:
     """The claim that the ratios of several processes support.
 
-    A difference is claimed if the median is outside the band, and all but the extreme ratios are on the same
-    side of 1.
+    A difference is claimed if the median is outside the band, and all ratios except the extreme ones are on
+    the same side of 1.
     """
     middle, around = median(ratios), spread(ratios)
     conclusion: Conclusion = "no difference"

@@ -90,7 +90,8 @@ class Update:
 
         if self.accumulate == 1:
             return updated(op, gradients)
-        # an If: a step without an update only adds to the sums, in one pass over memory, not twelve
+        # an If, so that a step without an update only adds to the sums: one pass over memory instead of
+        # twelve
         op.prefix = "accumulate"
         count = op.Add(state[self.count], 1)
         full = op.Equal(count, self.accumulate)
@@ -114,7 +115,7 @@ class Update:
             for name, write in (("then_branch", update), ("else_branch", add))
         }
         made = op.multi_output_node("If", [full], bodies, outputs=len(like))
-        new = dict(zip(like, made, strict=True))  # a parameter and its sum at least
+        new = dict(zip(like, made, strict=True))  # at least a parameter and its sum are returned
         new[self.count] = op.Where(full, np.int64(0), count)
         return new
 

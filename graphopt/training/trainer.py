@@ -125,11 +125,11 @@ class Trainer:
         rate = self.learning_rate if learning_rate is None else learning_rate
         if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:
             raise UsageError(f"the learning rate must be a nonnegative number, not {rate!r}")
-        if self._defaults:  # otherwise values fed instead of defaults would stay bound
+        if self._defaults:  # otherwise values fed instead of defaults would remain bound
             self._bindings = self._bind()
         binding = self._bindings[self._now]
         try:
-            # alive until the end, since onnxruntime reads the arrays in place
+            # keeps the arrays alive, because onnxruntime reads them in place
             values = {name: self._value(name, data) for name, data in feeds.items()}
             values[RATE] = self._value(RATE, np.array(rate, np.float32))
             for name, value in values.items():

@@ -127,7 +127,7 @@ class Finding:
     Attributes:
         name: name of the group or choice.
         rewrites: number of rewrites; ``None`` for session options.
-        measurement: the model with the group or choice against the model without; ``None`` if the time did
+        measurement: the model with the group or choice against the model without it; ``None`` if the time did
             not suffice.
         kept: whether the group or choice is part of the result.
         reverted: the rules and passes that are disabled because of this finding.

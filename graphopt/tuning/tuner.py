@@ -36,7 +36,7 @@ from graphopt.util.text_tables import counted, human_seconds
 #: Runs an attempt on a model in place; the result is verified, and repaired if necessary.
 Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]
 
-#: Smallest budget in seconds: enough for a few variants of a small model.
+#: Minimum budget in seconds: enough for a few variants of a small model.
 _LEAST_BUDGET = 10.0
 
 
@@ -101,7 +101,7 @@ class Tuner:
         """The tuned model and its report.
 
         Args:
-            original: the model before; not modified.
+            original: the model before tuning; not modified.
 
         Raises:
             RuntimeFailure: the original does not run on the given inputs.
@@ -137,7 +137,7 @@ class Tuner:
         recommend(model, tuning.choice, self.device)
         report = report.having(
             remarks=[remark] if first is not None and remark is not None else [],
-            skipped=[name for name in report.skipped if name not in variant.off],  # the table has the others
+            skipped=[name for name in report.skipped if name not in variant.off],  # the table lists others
             tuning=tuning,
             seconds={"tune": 0.0 if tuning.stored else tuning.seconds},
         )

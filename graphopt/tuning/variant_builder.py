@@ -25,7 +25,7 @@ from graphopt.timing.alternating_runs import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant
 
-#: Largest model that is compared after onnxruntime's optimizations, in bytes.
+#: Maximum size, in bytes, of a model that is compared after onnxruntime's optimizations.
 _LARGEST = 1 << 29
 #: Wall-clock seconds for onnxruntime's optimizations.
 _PATIENCE = 120.0

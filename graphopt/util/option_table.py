@@ -66,7 +66,7 @@ def type_text(group: type, name: str) -> str:
     return text
 
 
-#: Flags without an option in a table, and the same in Python.
+#: Flags without an option in a table, and their equivalents in Python.
 _IN_PYTHON = {
     "--allow-command": "allow_command=True",
     "--allow-external": "allow_external",

@@ -158,7 +158,7 @@ def from_ort_value(value: OrtValue) -> Any:
 
 
 def pack(array: np.ndarray[Any, Any], bits: int) -> bytes:
-    """The bits of ``array``, elements of fewer than 8 bits packed."""
+    """The bits of ``array``, with elements of fewer than 8 bits packed."""
     if bits >= 8:
         return np.ascontiguousarray(array).tobytes()
     per_byte = 8 // bits

@@ -195,7 +195,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
 
 
 def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, ValidBinding]]:
-    """The cases after the first distribution: each further one at the last binding, then the others."""
+    """The cases after the first distribution: each further distribution, at the last binding first."""
     yield from ((distribution, found[-1]) for distribution in DISTRIBUTIONS[1:])
     for distribution in DISTRIBUTIONS[1:]:
         if distribution not in _ONCE:

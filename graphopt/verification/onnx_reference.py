@@ -17,7 +17,7 @@ from graphopt import ir
 Mode = Literal["plain", "wide", "unsigned", "dropping"]
 #: The format in which onnx's evaluator logs a result.
 _RESULT = " + %s: %s"
-#: Largest weights, in bytes, to embed for the evaluator, which can't read external data.
+#: Maximum size of weights, in bytes, to embed for the evaluator, which can't read external data.
 _EMBEDDED = 1 << 28
 #: CPU time limit of one evaluation, in seconds. It is CPU time so that no excuse depends on the load of the
 #: machine.
@@ -34,8 +34,8 @@ class WideResult(NamedTuple):
 class Reference:
     """Evaluates a model by onnx's reference evaluator, which follows the specification.
 
-    The evaluator is slow and has no vendor domains. It is used only where onnxruntime's result is doubtful,
-    for example on empty tensors, for which some kernels return wrong shapes.
+    The evaluator is slow, and does not support vendor domains. It is used only where onnxruntime's result is
+    doubtful, for example on empty tensors, for which some kernels return wrong shapes.
 
     Args:
         model: returns the model when it is first needed.
@@ -151,7 +151,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
 
 
 def _unsigned(value: Any) -> Any:
-    """Floats without negative zeros; all else unchanged."""
+    """Floats without negative zeros; other values are unchanged."""
     return value + value.dtype.type(0) if _is_float(value) else value
 
 

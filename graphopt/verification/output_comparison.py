@@ -25,7 +25,7 @@ NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 _BLOWN_UP = 1e4
 #: Numbers above the largest number of their type, raised to this power, are huge: above 6e33 for float32.
 _HUGE = 0.875
-#: Smallest scale of a tensor: the largest |element| counts as at least this.
+#: Minimum scale of a tensor: the largest |element| counts as at least this.
 _LEAST_SCALE = 1e-3
 
 

@@ -14,7 +14,7 @@ _NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def widened(value: Any) -> Any:
-    """Floats in numpy's widest type; all else unchanged."""
+    """Floats in numpy's widest type; other values are unchanged."""
     is_float = isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
     return value.astype(np.longdouble) if is_float else value
 

@@ -45,7 +45,7 @@ may be rounded at each step or at none. A maximum over NaN depends on the kernel
 at a pole depends on the sign of a zero. Rounding is no excuse for an output whose computation rounds no
 floats. For inputs with NaN but no infinities, outputs of other types must agree exactly.
 
-Outputs that are random in the original must stay random; only their types and shapes are compared. The same
+Outputs that are random in the original must remain random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten
 (:mod:`graphopt.verification.empty_tensors`).
 """
@@ -85,7 +85,7 @@ from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
-#: Largest weights of a model, in bytes, for which instrumented copies of the model are loaded.
+#: Maximum size of a model's weights, in bytes, for which instrumented copies of the model are loaded.
 _INSTRUMENTED_BYTES = 1 << 29
 
 
@@ -238,7 +238,10 @@ class Verifier:
 
     @property
     def refusal(self) -> str | None:
-        """Reason why nothing can be compared: the original fails on all inputs. Runs it on first access."""
+        """Reason why nothing can be compared: the original fails on all inputs.
+
+        The first access runs the original.
+        """
         refusal = self._gathered().refusal
         if refusal is None or self._memory_refusal is not None:
             return self._memory_refusal

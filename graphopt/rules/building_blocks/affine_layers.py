@@ -59,7 +59,7 @@ def with_affine(
 
     Args:
         scale, shift: float64, one number per channel; ``None`` for 1 and 0.
-        replaced: the constants of scale and shift, whose size the new bias may have.
+        replaced: the constants of scale and shift; the new bias may be as large as they are.
     """
     x, weight, bias = layer.inputs[0], layer.inputs[1], operand(layer, 2)
     assert x is not None and weight is not None

@@ -79,7 +79,7 @@ def computed_by(value: ir.Value) -> ir.Node | None:
 
 
 def _least(m: Match, value: ir.Value) -> float | None:
-    """The least element of a constant without denormal elements; ``None`` for other values."""
+    """The minimum element of a constant without denormal elements; ``None`` for other values."""
     number = m.constant(value)
     if number is None or number.dtype.kind != "f" or number.size == 0:
         return None

@@ -11,7 +11,7 @@ from graphopt import ir
 Polynomial = dict[tuple[int, ...], float]
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
-#: Largest depth of an expression, in nodes.
+#: Maximum depth of an expression, in nodes.
 _DEPTH = 10
 
 

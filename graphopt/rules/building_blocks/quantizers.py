@@ -68,7 +68,7 @@ def transposed_constant(op: Builder, m: Match, node: ir.Node, perm: Sequence[int
 
 
 def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
-    """Whether the pairs around ``integers`` and ``results`` should stay because they are int8.
+    """Whether the pairs around ``integers`` and ``results`` should be kept because they are int8.
 
     On x86, onnxruntime fuses most operators between DequantizeLinear and QuantizeLinear for uint8 only. It
     converts int8 to uint8 only if the DequantizeLinear directly follows its QuantizeLinear.

@@ -13,7 +13,7 @@ from graphopt.rules.building_blocks.reshape_targets import reshape
 from graphopt.rules.building_blocks.shape_equality import same_shape
 from graphopt.rules.building_blocks.slices_and_pads import INT64_MAX, Range, slice_
 
-#: Longest chain of nodes followed from a table to the node that doubles its numbers.
+#: Maximum length of the chain of nodes followed from a table to the node that doubles its numbers.
 _FAR = 16
 #: Operators on one tensor and perhaps scalars, which keep equal elements equal.
 _KEEPS = traits.UNARY_ELEMENTWISE | {"Mul", "Div", "Add", "Sub", "Cast"}

@@ -18,7 +18,7 @@ from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.slices_and_pads import pad, padding_of, slice_, slice_ranges
 
-#: Largest constant that is transposed although it has other readers, in elements.
+#: Maximum size, in elements, of a constant that is transposed although it has other readers.
 _SMALL = 1024
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 
@@ -117,7 +117,7 @@ def _has_axis(m: Match, node: ir.Node, perm: Perm) -> bool:
 
 
 def _is_along_one(m: Match, node: ir.Node, perm: Perm) -> bool:
-    # before opset 13, they flatten the axes before and after the axis
+    # before opset 13, these operators flatten the axes before and after their axis
     return m.version >= 13 and _has_axis(m, node, perm)
 
 

@@ -103,7 +103,7 @@ class BundleFiles:
         return f"{self.plan.digest}:{found.st_size}:{found.st_mtime_ns}"
 
     def _opened(self) -> tuple[BundlePlan, dict[str, int]]:
-        """The plan, and file descriptors by name; that of the folder is ``.``."""
+        """The plan, and file descriptors by name; the folder's name is ``.``."""
         for tries_left in reversed(range(_TRIES)):
             opened: dict[str, int] = {}
             try:

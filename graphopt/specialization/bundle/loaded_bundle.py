@@ -83,7 +83,7 @@ class Bundle:
         self.folder = found
         self._files = BundleFiles(found, check=check)
         self.plan = self._files.plan
-        self._settings = config.current()  # another thread may create sessions
+        self._settings = config.current()  # sessions may be created by another thread, with other settings
         self._device = device
         self._threads = threads
         self._optimizations: Optimizations = optimizations
@@ -142,7 +142,7 @@ class Bundle:
 
         Args:
             values: the inputs.
-            share: by name of an output, the input whose value it is written over, as for
+            share: the input whose value each output is written over, by name of the output, as for
                 :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is skipped.
 
         Raises:
@@ -264,7 +264,7 @@ class Bundle:
         return choice
 
     def _prepacked(self, name: str, choice: SessionChoice) -> InferenceSession | None:
-        """A session with packed weights of the store; ``None`` if disabled or not possible."""
+        """A session with packed weights from the store; ``None`` if this is disabled or impossible."""
         if not self._prepacks or not self.device.capabilities.is_host or self._optimizations != "default":
             return None
         store = Store(self._settings.cache_dir)

@@ -53,7 +53,7 @@ class BundlePlan:
         nodes: the number of nodes of the general model.
         general: the file of the general model.
         weights: the file of shared weights; ``None`` if no weight is large.
-        sums: checksums by file name; in bundles of format version 1, of the weights at most.
+        sums: checksums by file name; in bundles of format version 1, at most the checksum of the weights.
         session_options: the session options recommended for the general model, unparsed.
         versions: the versions of graphopt and onnxruntime that wrote the bundle.
         native: the variants, or ``general``, whose models have native groups.
@@ -72,7 +72,7 @@ class BundlePlan:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the file of weights; empty if unknown, or without such a file."""
+        """The SHA-256 of the file of weights; empty if it is unknown, or there is no such file."""
         found = None if self.weights is None else self.sums.get(self.weights)
         return "" if found is None else found.sha256
 
@@ -219,7 +219,7 @@ def folder_of(path: Path) -> Path | None:
         if path.is_dir():
             return path if (path / PLAN).is_file() else None
         is_plan = path.name == PLAN and path.is_file() and f'"{_MARK}"'.encode() in path.read_bytes()
-    except (OSError, ValueError):  # such as a NUL in the path, which later reading reports
+    except (OSError, ValueError):  # for example a NUL in the path, which a later read reports
         return None
     return path.parent if is_plan else None
 

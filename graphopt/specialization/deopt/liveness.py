@@ -20,7 +20,7 @@ class Live:
         values: the value at the exit point, then other non-constant values, model inputs last. The counter
             and the trip count of each enclosing loop are always included.
         depths: for each of them, the index of the level that defines it.
-        rows: the used scan outputs of enclosing loops, each with the level of the loop: the rows of earlier
+        rows: the used scan outputs of enclosing loops, each with the level of the loop; the rows of earlier
             iterations are live.
     """
 

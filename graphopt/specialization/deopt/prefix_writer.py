@@ -136,7 +136,7 @@ class PrefixWriter:
         return writer.placeholder(self._type(value), None if shape is None else (0,) * len(shape))
 
     def _row_sizes(self, row: ir.Value) -> list[int] | None:
-        """The declared, or else inferred, sizes of a row; 0 for unknown sizes."""
+        """The sizes of a row: declared, otherwise inferred, otherwise 0."""
         shape = row.shape if row.shape is not None else self.cx.shape(row)
         return None if shape is None else [dim if isinstance(dim, int) else 0 for dim in shape]
 

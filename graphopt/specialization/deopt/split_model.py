@@ -30,7 +30,8 @@ class Bailout:
         rest: the continuation. Its inputs are the value at the exit point, the other live values, and the
             required inputs of the model; its outputs are those of the model. A tensor of unknown rank is
             passed as two inputs, the vector of its elements and its shape.
-        handed: names of the transferred values, outputs of the prefix and inputs of the continuation.
+        handed: names of the transferred values, which are outputs of the prefix and inputs of the
+            continuation.
         occurrence: the name of this input; ``None`` if the exit point is reached at most once.
         reached: the name of this output.
     """

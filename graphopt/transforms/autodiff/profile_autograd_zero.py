@@ -18,9 +18,8 @@ from graphopt.transforms.profile._profiling_nodes import obstacle, supports_prof
 class ProfileAutogradZero(Pass):
     """Watch whether the gradients that regions receive are zero: ``dy → ProfileZero(dy)``.
 
-    The gradients are the inputs ``dy`` of ``GradOf(dy…, x…)``. They are watched before their types are: a
-    node ``Profile`` that ``instrument`` inserts after the same gradient reads the new node. Profiles record
-    which of them were zero in each run.
+    The gradients are the inputs ``dy`` of ``GradOf(dy…, x…)``. A node ``Profile`` that ``instrument`` inserts
+    after the same gradient reads the new node. Profiles record which of them were zero in each run.
 
     Modelled on ``InsertProfileNodesForSpecializeAutogradZero`` of PyTorch's JIT.
     """

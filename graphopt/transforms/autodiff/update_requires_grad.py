@@ -14,7 +14,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class UpdateRequiresGrad(Pass):
-    """Annotate all floating-point values, in bodies and functions too, as requiring a gradient or not.
+    """Annotate all floating-point values, also in bodies and functions, as requiring a gradient or not.
 
     Values inside the forward function of a group require none: the backward function computes gradients.
 

@@ -77,7 +77,7 @@ class AddIfThenElse(Pass):
         cx.end_rewrite(action, node, [*moved, where])
 
     def _obstacle(self, node: ir.Node, branches: Branches, cx: Context) -> str | None:
-        """The reason why ``node`` stays an If; ``None`` if a Where is equivalent."""
+        """The reason why ``node`` remains an If; ``None`` if a Where is equivalent."""
         if len(node.outputs) != 1:
             return "it has more than one output"
         if cx.version(node) < 9:

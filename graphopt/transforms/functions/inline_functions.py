@@ -22,7 +22,7 @@ class InlineFunctions(Pass):
     """Inline the model's functions: replace calls by the bodies.
 
     Functions without remaining calls are removed. A call is kept if the function's opset gives its operators
-    another meaning than the opset of the caller.
+    a different meaning than the opset of the caller.
 
     Attributes:
         only: names of functions (``name`` or ``domain::name``); all of them by default.

@@ -60,5 +60,5 @@ class MergeFunctions(Pass):
                 cx.end_rewrite(action, node, [])
                 merged = True
         for function in model.functions.values() if merged else ():
-            cx.facts.invalidate(function.graph)  # functions called in them have more callers now
+            cx.facts.invalidate(function.graph)  # the functions that they call have more callers now
         return merged

@@ -14,7 +14,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import COPIED_BYTES
 from graphopt.passes.base import Pass
 
-#: IR version since which initializers need not be inputs.
+#: IR version from which initializers need not be inputs.
 _INITIALIZERS_SINCE = 4
 
 

@@ -30,7 +30,7 @@ class FuseBuiltin(Pass):
     families: tuple[str, ...] = ()
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rules of each phase to a fixpoint, in bodies and functions too."""
+        """Apply the rules of each phase to a fixpoint, also in bodies and functions."""
         rules = admitted_rules(cx.options, self.families, pass_=self.name)
         for phase in (1, 2):
             apply_rules([rule for rule in rules if rule.phase == phase], model, cx)

@@ -90,7 +90,7 @@ def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, Non
     rows = [row for row, output in zip(form.rows, form.gathered, strict=True) if ir.is_read(output)]
     pending = [*form.body.outputs[: form.head // 2], *ends, *rows]
     pending += [value for node in form.body if cx.has_to_run(node) for value in ir.reads(node)]
-    # a carried value whose result is read stays, even if no iteration reads it
+    # a carried value whose result is read is kept, even if no iteration reads it
     needed: dict[ir.Value, None] = {
         form.formals[k]: None for k, output in enumerate(form.results) if ir.is_read(output)
     }

@@ -71,7 +71,7 @@ class UnrollLoops(Pass):
         return len(made)
 
     def _obstacle(self, node: ir.Node, loop: Iterations, budget: int, cx: Context) -> str | None:
-        """The reason why ``node`` stays, although its trip count is known."""
+        """The reason why ``node`` is kept, although its trip count is known."""
         size = sum(inner.op_type != "Constant" for inner in ir.walk_nodes(loop.body))
         copies = loop.trips
         if loop.trips >= self.full:

@@ -22,7 +22,7 @@ _STAND_INS: dict[ir.AttributeType, tuple[object, ...]] = {
     ir.AttributeType.STRING: ("graphopt", "other"),
 }
 
-#: By attribute, the placeholder and the reference that it replaces.
+#: For each attribute, the placeholder and the reference that it replaces.
 References = dict[str, tuple[onnx.AttributeProto, ir.Attr]]
 
 

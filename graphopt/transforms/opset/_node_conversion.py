@@ -33,7 +33,7 @@ class NodeConversion:
         outputs: the names in ``made`` of the node's outputs.
         input_indices: the indices of the node's inputs, by their names in ``made``.
         constants: new constants by name.
-        references: by attribute, the temporary attribute and the reference that it replaces.
+        references: for each attribute, the temporary attribute and the reference that it replaces.
         dropped: indices of unused optional outputs that are removed.
     """
 

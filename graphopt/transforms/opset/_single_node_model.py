@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ir.signature import text_of_type
 
-#: Largest constant that is passed to the converter, in elements; the converter turns some of them into
+#: Maximum size, in elements, of a constant that is passed to the converter, which turns some constants into
 #: attributes.
 _MAX_ELEMENTS = 4096
 
@@ -36,7 +36,7 @@ def model_of(
 
 
 def _declare(info: onnx.ValueInfoProto, value: ir.Value, dims: dict[str, str], cx: Context) -> None:
-    """Declare the known type and shape of ``value``; dims are renumbered: equal nodes give equal models."""
+    """Declare the known type and shape of ``value``, with renumbered dims: equal nodes give equal models."""
     dtype, shape = cx.dtype(value), cx.shape(value)
     tensor = info.type.tensor_type
     tensor.elem_type = 0 if dtype is None else int(dtype)

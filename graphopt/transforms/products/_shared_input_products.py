@@ -87,7 +87,7 @@ def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
 
 
 def _matmul(node: ir.Node, cx: Context) -> Member | None:
-    """x @ w, or w @ x, with w a matrix; and perhaps + b."""
+    """x @ w or w @ x, where w is a matrix, perhaps plus b."""
     for side in (1, 0):
         shared, weight = node.inputs[1 - side], node.inputs[side]
         shape = _own(weight, cx)

@@ -40,7 +40,7 @@ class EliminateGuards(Pass):
                     guarded[value] = left.outputs[0]
 
     def _visit(self, node: ir.Node, value: ir.Value, cx: Context) -> ir.Node | None:
-        """Remove the guard ``node`` if its assertion holds for ``value``, or else let it read ``value``."""
+        """Remove the guard ``node`` if its assertion holds for ``value``; otherwise let it read ``value``."""
         profile, output = assertion_of(node), node.outputs[0]
         if profile is not None and is_implied(profile, value, cx, output):
             if action := cx.begin_rewrite(self.name, node):

@@ -11,7 +11,7 @@ from graphopt.ops import traits
 NAME = "constant-propagation"
 #: Never folded: onnxruntime keeps weights quantized only if they are read through this operator.
 _KEPT = frozenset({"DequantizeLinear"})
-#: Largest intermediate value, in bytes.
+#: Maximum size of an intermediate value, in bytes.
 _INTERIOR_LIMIT = 64 << 20
 #: Maximum trip count of a body while folding.
 _TRIPS_LIMIT = 1000

@@ -89,7 +89,7 @@ def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
     few = itertools.islice(
         ir.readers(first.outputs[0]), ort_qdq_propagation.MAX_READERS
-    )  # as many as propagation visits
+    )  # the check below visits no more readers
     if not any(user.op_type in ort_qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
         return False
     return ort_qdq_propagation.would_miscompile(cx, node, first.outputs, workaround=True)

@@ -18,7 +18,7 @@ from graphopt.rules import admitted_rules, all_rules
 
 @cache
 def decompositions() -> Mapping[str, Sequence[Rule]]:
-    """Decomposition rules by operator, as ``Name`` or ``domain::Name``, rules of other packages included."""
+    """Decomposition rules by operator, as ``Name`` or ``domain::Name``, including rules of other packages."""
     found: dict[str, list[Rule]] = {}
     for how in all_rules():
         if how.pass_ == Decompose.name:

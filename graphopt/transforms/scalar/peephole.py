@@ -27,6 +27,6 @@ class Peephole(Pass):
     numerics: Numerics = Numerics.APPROXIMATES
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply every rule that the options admit, in bodies and functions too."""
+        """Apply every rule that the options admit, also in bodies and functions."""
         options = replace(cx.options, numerics=min(cx.options.numerics, self.numerics))
         apply_rules(admitted_rules(options, self.families), model, cx)

@@ -12,7 +12,7 @@ from graphopt.ops import traits
 from graphopt.rewrite import Match
 from graphopt.rules.building_blocks.operands import producer_of
 
-#: Longest chain of nodes followed from a mask to its constants.
+#: Maximum length of the chain of nodes followed from a mask to its constants.
 _MAX_DEPTH = 12
 #: Operators whose results are elements of their first input, up to the sign.
 _SELECTIONS = traits.VIEW | {

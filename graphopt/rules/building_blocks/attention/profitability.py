@@ -58,7 +58,7 @@ def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> D
     return m.cx.weigh(*possible, by=m.rule, at=[at], case=work.case, dtype=work.dtype, length=work.keys)
 
 
-#: Nodes: Reshape and Transpose that split rows into heads, and the two that merge them again.
+#: Number of nodes: a Reshape and a Transpose split rows into heads, and two more merge the heads again.
 _SPLIT_AND_MERGE_NODES = 4
 
 

@@ -18,9 +18,9 @@ from graphopt.rewrite import Match
 from graphopt.rules.building_blocks.operands import int_of, ints_of, operand, producer_of
 from graphopt.rules.building_blocks.shape_equality import same_shape
 
-#: Longest chain of nodes followed from a mask to its sources.
+#: Maximum length of the chain of nodes followed from a mask to its sources.
 _MAX_DEPTH = 24
-#: Largest constant that is inspected, in elements.
+#: Maximum size, in elements, of an inspected constant.
 _MAX_ELEMENTS = 1 << 24
 
 #: Integer types in which positions do not overflow.
