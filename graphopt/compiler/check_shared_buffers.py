@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
@@ -10,49 +12,58 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session_options import recommended
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 
-#: Pairs of names, or of patterns of names: an input, and the output that shares its buffer.
-Pairs = tuple[tuple[str, str], ...]
 
+@dataclass(frozen=True)
+class SharedBufferCheck:
+    """The check of models whose outputs callers write over inputs: the option ``share_buffers``.
 
-def check_shared(pairs: Pairs, env: Environment, model: ir.Model) -> None:
-    """Check ``model`` and, unless verification is off, the graph that onnxruntime runs for it.
-
-    Raises:
+    A call checks a model, and the graph that onnxruntime runs for it. It raises:
         UsageError: the model lacks an input or output.
         VerificationFailed: an output may overwrite elements of its input before they are read.
+
+    Attributes:
+        env: the options.
     """
-    if pairs:
-        _check(model, pairs)
-        if env.settings.verify:
-            check_in_runtime(pairs, env, model)
 
+    env: Environment
 
-def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | None:
-    """Check the graph that onnxruntime runs for ``model`` on the device.
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of names, or of patterns of names: an input, and the output that shares its buffer."""
+        return tuple(self.env.options["share_buffers"])
 
-    Its optimizations may fuse a reader of the input with the producer of the output, or remove a copy.
+    def __call__(self, model: ir.Model) -> None:
+        if self.pairs:
+            self._check(model)
+            self.in_runtime(model)
 
-    Returns:
-        The reason why there is no graph to check; ``None`` if sharing is safe.
+    def in_runtime(self, model: ir.Model) -> str | None:
+        """Check the graph that onnxruntime runs for ``model`` on the device.
 
-    Raises:
-        VerificationFailed: an output may overwrite elements of its input before they are read.
-    """
-    choice = recommended(model, env.device) | env.toolchain.libraries(model).choice
-    try:
-        with optimized_graph(model, device=env.device, choice=choice) as optimized:
-            _check(optimized, pairs)
-    except VerificationFailed as failure:
-        raise VerificationFailed(
-            f"{failure.message} (in the graph that onnxruntime runs)",
-            hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
-            " --no-verify checks the model alone",
-        ) from failure
-    except (RuntimeFailure, InvalidModel) as failure:
-        return failure.message
-    return None
+        Its optimizations may fuse a reader of the input with the producer of the output, or remove a copy.
 
+        Returns:
+            The reason why no graph is checked; ``None`` if sharing is safe.
 
-def _check(model: ir.Model, pairs: Pairs) -> None:
-    with context_for(model, Options(share_buffers=pairs)) as cx:
-        CheckAliasing().run(model, cx)
+        Raises:
+            VerificationFailed: an output may overwrite elements of its input before they are read.
+        """
+        if not self.env.settings.verify:
+            return "verification is off"
+        choice = recommended(model, self.env.device) | self.env.toolchain.libraries(model).choice
+        try:
+            with optimized_graph(model, device=self.env.device, choice=choice) as optimized:
+                self._check(optimized)
+        except VerificationFailed as failure:
+            raise VerificationFailed(
+                f"{failure.message} (in the graph that onnxruntime runs)",
+                hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
+                " --no-verify checks the model alone",
+            ) from failure
+        except (RuntimeFailure, InvalidModel) as failure:
+            return failure.message
+        return None
+
+    def _check(self, model: ir.Model) -> None:
+        with context_for(model, Options(share_buffers=self.pairs)) as cx:
+            CheckAliasing().run(model, cx)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
-from graphopt.compiler.check_shared_buffers import check_in_runtime
+from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
@@ -106,12 +106,10 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
     original = copy(candidate) if attempt.dims else original
-    unchecked = None
-    if attempt.options.share_buffers:
-        check = partial(check_in_runtime, attempt.options.share_buffers, env)
-        unchecked = check(candidate) if settings.verify else "verification is off"
-        if unchecked is None:
-            attempt = replace(attempt, check=check)
+    sharing = SharedBufferCheck(env)
+    unchecked = sharing.in_runtime(candidate) if sharing.pairs else None
+    if sharing.pairs and unchecked is None:
+        attempt = replace(attempt, check=sharing.in_runtime)
     with contextlib.ExitStack() as stack:
         if settings.verify or chosen["verify_each"]:
             attempt.entered("starting onnxruntime")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
-from graphopt.compiler.check_shared_buffers import check_shared
+from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
 from graphopt.model_arguments import ModelLike
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from graphopt.executor.executor_options import ExecutorOptions
     from graphopt.executor.pytree import Nested
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.profile import Guard, Profile
+    from graphopt.profile import Guard, Profile, Variant
     from graphopt.specialization.build_variants import Specialization, Specialized
+    from graphopt.specialization.measured_gain import MeasuredGain
+    from graphopt.specialization.profile_guarantees import Restricted
+    from graphopt.tuning.tuner import Tune
 
 
 @checked
@@ -98,17 +101,10 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
-    from graphopt.profile import Guard, check_profile
+    from graphopt.profile import check_profile
     from graphopt.specialization.build_variants import build, requested_variants
-    from graphopt.specialization.measured_gain import MeasuredGain
-    from graphopt.specialization.profile_guarantees import ranges_of, restrict
+    from graphopt.specialization.profile_guarantees import restrict
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
-    from graphopt.specialization.specialize_inputs import (
-        annotate_inputs,
-        profiled_inputs,
-        specialize_inputs,
-        static_inputs,
-    )
     from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
     env = env.having(options)
@@ -117,49 +113,16 @@ def specialize(
     sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
     restricted = restrict(original, how.profile, sizes, ranges)
     fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
-    given = replace(env.inputs, examples=(*env.inputs.examples, *how.profile.shapes))
-    of_variants = env.without("inputs", "dims", "dim_ranges")
-    own, strict = tuple(env.options["pre_passes"]), env.options["strict"]
-    by_step = _has_step(env)
 
-    policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
-    profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
+    policy = BUNDLE if bundle else ONE_MODEL
     variants = requested_variants(restricted.model, how, policy)
-    if tune is not None:  # all models are tuned, and each variant is timed against the general model
-        seconds = tune.share_for(len(variants))
-        policy = replace(
-            policy,
-            gain=MeasuredGain(
-                profiled,
-                env.device,
-                env.toolchain.libraries,
-                seconds,
-                None if bundle else partial(with_variant, how=how),
-                tune.threads,
-                env.entered,
-            ),
-        )
-
-    def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
-        if guard is None:
-            share = None if tune is None else tune.with_share(seconds, tune.shapes or how.profile.shapes[:1])
-            general: ModelLike = model
-            if by_step and any(how.profile.requires_grad.values()):
-                general = annotate_inputs(original, Guard(), replace(how.profile, values={}))
-            return optimize(env.having({"tune": share}), general, inputs=given)
-        fixed, typical = static_inputs(guard, given), profiled(guard)
-        shapes = () if typical is None else (typical.shapes,)
-        return optimize(
-            of_variants.having({"tune": None if tune is None else tune.with_share(seconds, shapes)}),
-            candidate,
-            pre_passes=(*first, *own),
-            inputs=fixed,
-            reference=_reference(restricted.model, guard, is_static=fixed is not None, by_step=by_step),
-            dim_ranges=ranges_of(candidate, restricted.ranges),
-        )
-
-    prepared = partial(annotate_inputs, profile=how.profile) if by_step else specialize_inputs
-    found = build(restricted.model, how, variants, optimized, policy, strict=strict, prepare=prepared)
+    optimizer = _VariantOptimizer(env, restricted, len(variants))
+    if env.options["tune"] is not None:
+        combine = None if bundle else partial(with_variant, how=how)
+        policy = replace(policy, gain=optimizer.measured_gain(combine))
+    strict = env.options["strict"]
+    general = optimizer.general(model, original)
+    found = build(restricted.model, how, variants, general, optimizer.variant, policy, strict=strict)
     report = found.report.having(remarks=restricted.remarks)
     if bundle:
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]
@@ -167,23 +130,133 @@ def specialize(
         return replace(found, original=fingerprint, report=report.having(libraries=(), kernels=kernels))
     checks = Checks(
         partial(env.verifier, restricted.model) if env.settings.verify else None,
-        replace(given, ranges=restricted.ranges, vouched=bool(sizes)),
+        replace(optimizer.inputs, ranges=restricted.ranges, vouched=bool(sizes)),
         env.numerics,
         env.toolchain.libraries,
-        partial(check_shared, tuple(env.options["share_buffers"]), env),
+        SharedBufferCheck(env),
     )
-    found = replace(found, original=fingerprint, report=report)
-    return checked_model(found, how, checks, strict=strict)
+    return checked_model(replace(found, original=fingerprint, report=report), how, checks, strict=strict)
 
 
-def _has_step(env: Environment) -> bool:
+@dataclass(frozen=True)
+class _VariantOptimizer:
+    """Optimizes a model and its variants.
+
+    Attributes:
+        env: the options.
+        restricted: the original and its profile.
+        variants: the number of variants, which share the budget for tuning.
+    """
+
+    env: Environment
+    restricted: Restricted
+    variants: int
+
+    @cached_property
+    def inputs(self) -> InputOptions:
+        """The inputs for the comparison of the general model: also those of the profile."""
+        given = self.env.inputs
+        return replace(given, examples=(*given.examples, *self.restricted.profile.shapes))
+
+    @cached_property
+    def by_pass(self) -> bool:
+        """Whether a pass specializes annotated inputs."""
+        return _specializes_inputs(self.env)
+
+    def general(self, model: ModelLike, original: ir.Model) -> Result:
+        """The optimized ``model``, which ``original`` is loaded from."""
+        from graphopt.profile import Guard
+        from graphopt.specialization.specialize_inputs import annotate_inputs
+
+        profile, tune = self.restricted.profile, self.env.options["tune"]
+        if self.by_pass and any(profile.requires_grad.values()):
+            model = annotate_inputs(original, Guard(), replace(profile, values={}))
+        shapes = profile.shapes[:1] if tune is None else tune.shapes or profile.shapes[:1]
+        return optimize(self.env.having({"tune": self._tune(shapes)}), model, inputs=self.inputs)
+
+    def variant(self, guard: Guard) -> Result:
+        """The optimized variant of ``guard``."""
+        from graphopt.specialization.profile_guarantees import ranges_of
+        from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
+
+        original, profile = self.restricted.model, self.restricted.profile
+        if self.by_pass:
+            candidate = annotate_inputs(original, guard, profile)
+        else:
+            candidate = specialize_inputs(original, guard)
+        typical = self._profiled_inputs(guard)
+        options = {
+            "tune": self._tune(() if typical is None else (typical.shapes,)),
+            "dim_ranges": ranges_of(candidate, self.restricted.ranges),
+        }
+        env = self.env.without("inputs", "dims", "dim_ranges").having(options)
+        return _optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
+
+    def measured_gain(
+        self, combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None
+    ) -> MeasuredGain:
+        """The measurement of each variant against the general model; ``combine`` makes one model of both."""
+        from graphopt.specialization.measured_gain import MeasuredGain
+
+        env, tune = self.env, self.env.options["tune"]
+        assert tune is not None, "only --tune measures variants"
+        return MeasuredGain(
+            self._profiled_inputs,
+            env.device,
+            env.toolchain.libraries,
+            tune.share_for(self.variants),
+            combine,
+            tune.threads,
+            env.entered,
+        )
+
+    def _tune(self, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> Tune | None:
+        """The tuning of one model for ``shapes``."""
+        tune = self.env.options["tune"]
+        return None if tune is None else tune.with_share(tune.share_for(self.variants), shapes)
+
+    def _profiled_inputs(self, guard: Guard) -> InputOptions | None:
+        from graphopt.specialization.specialize_inputs import profiled_inputs
+
+        return profiled_inputs(guard, self.restricted.profile, self.inputs)
+
+
+def _optimize_variant(
+    env: Environment,
+    candidate: ir.Model,
+    original: ir.Model,
+    guard: Guard,
+    inputs: InputOptions,
+    *,
+    by_pass: bool,
+) -> Result:
+    """Optimize ``candidate``, the variant of ``original`` for ``guard``, and compare both.
+
+    Args:
+        inputs: options of inputs that satisfy ``guard``, if it fixes all shapes.
+        by_pass: whether a pass specializes annotated inputs.
+    """
+    from graphopt.specialization.build_variants import FIRST
+    from graphopt.specialization.specialize_inputs import static_inputs
+
+    fixed = static_inputs(guard, inputs)
+    return optimize(
+        env,
+        candidate,
+        pre_passes=(*FIRST, *env.options["pre_passes"]),
+        inputs=fixed,
+        reference=_reference(original, guard, is_static=fixed is not None, by_pass=by_pass),
+    )
+
+
+def _specializes_inputs(env: Environment) -> bool:
     """Whether a pass of the pipeline specializes annotated inputs; if so, no earlier step does."""
     options = with_fuser(env).options
     made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
     return made.provides(SPECIALIZED_TYPES, skip=tuple(options["skip"] or ()))
 
 
-def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bool) -> ir.Model | None:
+def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bool) -> ir.Model | None:
     """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
@@ -194,7 +267,7 @@ def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bo
 
     if is_static and not guard.absent:
         return original
-    return specialize_inputs(original, guard) if by_step else None
+    return specialize_inputs(original, guard) if by_pass else None
 
 
 @overload
@@ -264,30 +337,23 @@ def compile(
     from graphopt.executor.plan_cache import ModelSource
     from graphopt.executor.thread_local_switches import current_fuser
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.specialization.specialize_inputs import static_inputs
 
     env = env.having(arguments).without("inputs")
     fuser = current_fuser()
     text = env.given.get("pipeline") or ("O3" if fuser is None else fuser.pipeline)
-    own = tuple(env.options["pre_passes"])
-    make_pipeline(text, own)  # fails now if a pass or pipeline is unknown
+    make_pipeline(text, tuple(env.options["pre_passes"]))  # fails now if a pass or pipeline is unknown
     host = Host(
         env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
     )
     of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
-    by_step = _has_step(of_plans)
+    by_pass = _specializes_inputs(of_plans)
 
-    def optimized(
-        model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
-    ) -> ir.Model:
-        fixed = reference = None
-        if guard is not None:
-            fixed = static_inputs(guard, InputOptions(seed=env.settings.seed))
-            reference = _reference(original, guard, is_static=fixed is not None, by_step=by_step)
+    def optimized(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
         with config.using(env.settings):
-            return optimize(
-                of_plans, model, pre_passes=(*first, *own), inputs=fixed, reference=reference
-            ).model
+            if guard is None:
+                return optimize(of_plans, model).model
+            inputs = InputOptions(seed=env.settings.seed)
+            return _optimize_variant(of_plans, model, original, guard, inputs, by_pass=by_pass).model
 
     def prepared(candidate: ir.Model) -> ir.Model:
         with config.using(env.settings):
@@ -298,7 +364,7 @@ def compile(
         prepared,
         host,
         env.options["strict"],
-        by_step,
+        by_pass,
         () if options is None else tuple(options.requires_grad),
     )
     kind = Executor if outputs is None else NestedExecutor

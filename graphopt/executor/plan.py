@@ -21,7 +21,6 @@ from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
 from graphopt.publish import ScratchFolder
-from graphopt.specialization.build_variants import FIRST
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.specialization.variant_session import VariantSession
@@ -133,14 +132,11 @@ class Plan:
 class Optimize(Protocol):
     """Optimizes a model and verifies the result at most once, without searching for a faulty rewrite."""
 
-    def __call__(
-        self, model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
-    ) -> ir.Model:
+    def __call__(self, model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
         """The optimized model.
 
         Args:
             model: the model.
-            first: passes to run first.
             original: the model for the comparison; ``model`` is equivalent to it if ``guard`` holds.
             guard: the assumptions about inputs; ``None`` without assumptions.
 
@@ -159,15 +155,15 @@ class PlanFactory:
         prepare: runs the pipeline ``fallback``, for the plan that is used while optimizing is off.
         host: the execution environment of the plans.
         strict: fail if the general plan fails verification; by default the original replaces it.
-        by_step: whether a pass of the pipeline specializes annotated inputs.
-        requires_grad: inputs and initializers that require a gradient; annotated in models if ``by_step``.
+        by_pass: whether a pass of the pipeline specializes annotated inputs.
+        requires_grad: inputs and initializers that require a gradient; annotated in models if ``by_pass``.
     """
 
     optimize: Optimize
     prepare: Callable[[ir.Model], ir.Model]
     host: Host
     strict: bool = False
-    by_step: bool = False
+    by_pass: bool = False
     requires_grad: tuple[str, ...] = ()
 
     def general(self, original: ir.Model) -> Plan:
@@ -179,7 +175,7 @@ class PlanFactory:
         """
         problems: tuple[str, ...] = ()
         try:
-            model = self.optimize(self._annotated(original), (), original, None)
+            model = self.optimize(self._annotated(original), original, None)
         except (VerificationFailed, PassFailed) as failure:
             if self.strict or isinstance(failure, NotFused):
                 raise
@@ -212,18 +208,18 @@ class PlanFactory:
         Raises:
             GraphoptError: optimizing or verifying failed.
         """
-        if self.by_step:
+        if self.by_pass:
             prepared = self._annotated(annotate_inputs(original, guard, profile))
         else:
             prepared = specialize_inputs(original, guard)
-        model = self.optimize(prepared, FIRST, original, guard)
+        model = self.optimize(prepared, original, guard)
         plan = Plan("", "optimized", KeptModel(model), self.host, guard, kind)
         plan.prepare()
         return plan
 
     def _annotated(self, model: ir.Model) -> ir.Model:
         """``model``, or a copy annotated with the values that require a gradient."""
-        if not self.by_step or not self.requires_grad:
+        if not self.by_pass or not self.requires_grad:
             return model
         found = copy(model)
         annotate_gradients(found, dict.fromkeys(self.requires_grad, True))

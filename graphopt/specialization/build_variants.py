@@ -21,16 +21,11 @@ from graphopt.profile import (
 )
 from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
-from graphopt.specialization.specialize_inputs import specialize_inputs
 from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.variant_records import VariantRecord, read_variants
 
 #: Passes that a variant runs first, because its inputs may determine trip counts and branches.
 FIRST = ("inline-functions", "unroll-loops")
-
-#: Optimizes a model, running the named passes first. The guard has the assumptions of the model; ``None`` for
-#: the general model.
-Optimize = Callable[[ir.Model, tuple[str, ...], Guard | None], tuple[ir.Model, Report]]
 
 
 @dataclass(frozen=True)
@@ -95,21 +90,22 @@ def build(
     original: ir.Model,
     how: Specialization,
     variants: Iterable[Variant],
-    optimize: Optimize,
+    optimized: tuple[ir.Model, Report],
+    optimize: Callable[[Guard], tuple[ir.Model, Report]],
     policy: Policy,
     *,
     strict: bool = False,
-    prepare: Callable[[ir.Model, Guard], ir.Model] = specialize_inputs,
 ) -> Specialized:
-    """Optimize ``original``, and each of its ``variants``.
+    """Build each of the ``variants`` of ``original``.
 
     Args:
         variants: the result of :func:`requested_variants`.
+        optimized: the general model and its report.
+        optimize: the optimized variant of a guard, and its report.
         policy: selects the variants that are kept.
         strict: fail if a variant fails; by default, it is dropped.
-        prepare: copies the original for the variant of a guard.
     """
-    general, report = optimize(original, (), None)
+    general, report = optimized
     branches, plan, reports = [], [], list[VariantReport]()
     made = Counter(record.name.partition("-")[0] for record in read_variants(original))
     before = ir.count_all_nodes(general)
@@ -117,7 +113,7 @@ def build(
         kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
         variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
         try:
-            model, variant_report = optimize(prepare(original, variant.guard), FIRST, variant.guard)
+            model, variant_report = optimize(variant.guard)
         except GraphoptError as failure:
             if strict:
                 raise

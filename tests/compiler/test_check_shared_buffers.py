@@ -8,7 +8,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.compiler.check_shared_buffers import check_in_runtime, check_shared
+from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.errors import UsageError, VerificationFailed
 from tests.model_testing import parse
@@ -67,8 +67,8 @@ def test_fusions_of_onnxruntime_that_overwrite_the_input_are_found(op: str) -> N
         equal = all(np.allclose(found[name], value, atol=1e-5) for name, value in expected.items())
         assert equal is not optimized
     with pytest.raises(VerificationFailed, match=f"{op} .*graph that onnxruntime runs"):
-        check_shared((("x", "y"),), Environment(), model)
-    check_shared((("x", "y"),), Environment(verify=False), model)
+        SharedBufferCheck(Environment(share_buffers=[("x", "y")]))(model)
+    SharedBufferCheck(Environment(share_buffers=[("x", "y")], verify=False))(model)
     with pytest.raises(VerificationFailed, match="graph that onnxruntime runs"):
         graphopt.optimize(model, share_buffers=[("x", "y")])
 
@@ -85,10 +85,10 @@ def test_a_missing_graph_is_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse(
         "g (float[2] x) => (float[2] y) { y = com.example.Unknown(x) }", domains=', "com.example" : 1'
     )
-    reason = check_in_runtime((("x", "y"),), Environment(), model)
+    reason = SharedBufferCheck(Environment(share_buffers=[("x", "y")])).in_runtime(model)
     assert reason is not None and "Unknown" in reason
     model = parse(SAFE, opset=18)
-    monkeypatch.setattr("graphopt.compiler.optimization.check_in_runtime", lambda *arguments: "no graph")
+    monkeypatch.setattr(SharedBufferCheck, "in_runtime", lambda *arguments: "no graph")
     report = graphopt.optimize(model, share_buffers=[("x", "y")]).report
     assert "shared buffers are not checked in onnxruntime's own graph: no graph" in report.remarks
 

@@ -42,9 +42,7 @@ class Gate:
         self.opened, self.reached = threading.Event(), threading.Event()
         self.passed = 0
 
-    def __call__(
-        self, model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
-    ) -> ir.Model:
+    def __call__(self, model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
         if guard is not None:
             self.reached.set()
             assert self.opened.wait(30)

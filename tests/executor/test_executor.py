@@ -21,7 +21,7 @@ from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import fuser, optimized_execution, set_fusion_strategy
 from graphopt.passes.base import Pass
-from graphopt.profile import FusionStrategy
+from graphopt.profile import FusionStrategy, Guard
 from tests.cli.broken_passes import ReluToSigmoid
 from tests.executor.helpers import (
     ANY,
@@ -126,9 +126,9 @@ def test_least_recently_used_plan_is_evicted_without_restoring_depth() -> None:
 @pytest.mark.parametrize("fault", [UsageError("no"), ValueError("a fault of a pass")])
 @pytest.mark.parametrize("mode", ["blocking", "background"])
 def test_failed_specialization_is_reported_and_runs_the_general_plan(mode: str, fault: Exception) -> None:
-    def refuse_small(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
+    def refuse_small(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
         shape = model.graph.inputs[0].shape
-        if first and shape is not None and shape[2] == 3:
+        if guard is not None and shape is not None and shape[2] == 3:
             raise fault
         return model
 
@@ -149,8 +149,8 @@ def test_failed_specialization_is_reported_and_runs_the_general_plan(mode: str, 
 def test_interrupted_compilation_does_not_use_up_depth() -> None:
     interrupts = [KeyboardInterrupt()]
 
-    def interrupted(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        if first and interrupts:
+    def interrupted(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        if guard is not None and interrupts:
             raise interrupts.pop()
         return model
 

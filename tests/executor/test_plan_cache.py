@@ -16,6 +16,7 @@ from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import optimized_execution
+from graphopt.profile import Guard
 from tests.executor.helpers import ANY, Clock, Gate, Interrupted, any_feeds, rows, run_any, with_optimizer
 from tests.model_testing import parse
 
@@ -158,8 +159,8 @@ def test_original_is_not_released_before_a_specialization() -> None:
 def test_failed_release_is_postponed_and_does_not_affect_runs() -> None:
     faults: list[Exception] = [ValueError("a fault of a pass"), UsageError("no")]
 
-    def general_fails(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        if not first and faults:
+    def general_fails(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        if guard is None and faults:
             raise faults.pop()
         return model
 
@@ -229,8 +230,8 @@ def test_failed_flush_keeps_the_state(tmp_path: Path) -> None:
 def test_specializer_flushed_during_compilation_is_freed() -> None:
     go = threading.Event()
 
-    def slow(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        assert not first or go.wait(30)
+    def slow(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        assert guard is None or go.wait(30)
         return model
 
     executor = with_optimizer(slow, compile="background")

@@ -16,7 +16,7 @@ from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import optimized_execution
-from graphopt.profile import FusionStrategy, Profile, SpecializationKind
+from graphopt.profile import FusionStrategy, Guard, Profile, SpecializationKind
 from tests.executor.helpers import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
 from tests.model_testing import parse
 
@@ -109,9 +109,9 @@ def test_waiting_thread_takes_over_an_interrupted_job() -> None:
     gate, executor = Gate(), None
     interrupts = [SystemExit()]
 
-    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        found = gate(model, first, *_)
-        if first and interrupts:
+    def optimize(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        found = gate(model, original, guard)
+        if guard is not None and interrupts:
             raise interrupts.pop()
         return found
 
@@ -141,8 +141,8 @@ def test_flush_drops_a_specialization_in_progress() -> None:
 def test_pass_can_run_the_executor_that_it_compiles_for() -> None:
     found = []
 
-    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        if first:
+    def optimize(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        if guard is not None:
             found.append(executor.run(rows(3)))
         return model
 
@@ -214,8 +214,8 @@ def test_wait_limit_counts_from_the_start_of_the_specialization() -> None:
 def test_pass_can_run_the_executor_while_another_thread_waits() -> None:
     found = []
 
-    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
-        if first:
+    def optimize(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
+        if guard is not None:
             found.append(executor.run(rows(3)))
         return model
 
