@@ -129,13 +129,13 @@ class Made(NamedTuple):
 
 def fused_operators() -> dict[str, Made]:
     """By operator, the patterns whose cases produce it."""
-    from tests.rules import harness
+    from tests.rules import rule_cases
 
     found: dict[str, Made] = {}
     for (pattern, _), tested in sorted(fusion_matrix().items()):
         for case in tested.fused:
             text = (CASES / f"{case}.txt").read_text(encoding="utf-8")
-            for op in harness.fused_in(harness.read_case(CASES / f"{case}.txt")):
+            for op in rule_cases.fused_in(rule_cases.read_case(CASES / f"{case}.txt")):
                 made = found.setdefault(op, Made([], set()))
                 if pattern not in made.patterns:
                     made.patterns.append(pattern)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from graphopt import config, ir
 from graphopt.context import Action, Context, Options, context_for
 from graphopt.context.declared_shapes import drop_contradicted_shapes
+from graphopt.custom_rules import check_applied, checked_rules, rules_by_place
 from graphopt.errors import (
     GraphoptError,
     InvalidModel,
@@ -29,7 +30,6 @@ from graphopt.numerics import Numerics
 from graphopt.ops import graphopt_operators
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import CPU, target_device
-from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import History

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.declared_shapes import drop_unproven_shapes
+from graphopt.autodiff.drop_unproven_shapes import drop_unproven_shapes
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.return_running_statistics import return_state, statistics

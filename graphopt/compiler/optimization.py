@@ -14,6 +14,7 @@ from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options
+from graphopt.custom_rules import left_out
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
@@ -22,7 +23,6 @@ from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt, prepare
 from graphopt.optimize_options import ExplainOptions, OptimizeOptions
-from graphopt.own_rules import left_out
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.util.argument_checks import checked

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.building_blocks.attention.bias import bias_of
+from graphopt.rules.building_blocks.attention.bias_input import bias_of
 from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, attention_of
 from graphopt.rules.building_blocks.attention.heads import split_rows
 from graphopt.rules.building_blocks.attention.nan_guard import guard_nan, has_float_inputs

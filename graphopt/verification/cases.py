@@ -14,7 +14,7 @@ from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.empty_tensors import Unreliable
+from graphopt.verification.empty_tensor_faults import Unreliable
 from graphopt.verification.output_comparison import Deviation, identical, largest_deviations, nbytes
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 

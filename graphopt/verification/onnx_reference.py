@@ -125,7 +125,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     """A function from an output's name and feeds to all values in its computation, with a time limit."""
     from onnx.reference import ReferenceEvaluator
 
-    from graphopt.verification import reference_fixes, reference_nan, reference_widest_float
+    from graphopt.verification import reference_dropping_nan, reference_fixes, reference_widest_float
 
     class Hasty(ReferenceEvaluator):
         deadline = math.inf
@@ -137,7 +137,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
                 np.add(args[-1], 0, out=args[-1])
 
-    of_mode = {"wide": reference_widest_float.OPERATORS, "dropping": reference_nan.OPERATORS}
+    of_mode = {"wide": reference_widest_float.OPERATORS, "dropping": reference_dropping_nan.OPERATORS}
     evaluator = Hasty(proto, new_ops=reference_fixes.OPERATORS + of_mode.get(mode, []))
     change = {"wide": reference_widest_float.widened, "unsigned": _unsigned}.get(mode)
     if change is not None:

@@ -47,7 +47,7 @@ floats. For inputs with NaN but no infinities, outputs of other types must agree
 
 Outputs that are random in the original must remain random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten
-(:mod:`graphopt.verification.empty_tensors`).
+(:mod:`graphopt.verification.empty_tensor_faults`).
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ from graphopt.ort.model_runs import Runner, Runs
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
+from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.cases import (
     QUICK,
     Case,
@@ -77,8 +78,7 @@ from graphopt.verification.cases import (
     share_random_outputs,
     share_unreproducible_outputs,
 )
-from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
-from graphopt.verification.judge import Judge, absolute_rounding
+from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.perturb_rounding import with_inner_rounding
@@ -307,7 +307,7 @@ class Verifier:
         rows, skipped = [], [*cases.skipped]
         for form in forms:
             runs = self._runners.candidate(artifact.source, model, form)
-            judge = Judge(
+            comparison = CandidateComparison(
                 outputs,
                 runs,
                 numerics,
@@ -321,14 +321,14 @@ class Verifier:
                 perturbed=self._perturb,
                 unreliable=self._unreliable_in,
             )
-            found = judge.rows(_like(cases.found, like))
+            found = comparison.rows(_like(cases.found, like))
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
                 skipped += empty.skipped if form is None else []
                 if isinstance(runs, Runs):
                     runs = self._runners.candidate(artifact.source, model, form, empty=True)
-                judge = replace(judge, candidate=runs, original=None)
-                found += judge.rows(_like(empty.found, like))
+                comparison = replace(comparison, candidate=runs, original=None)
+                found += comparison.rows(_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
         return rows, changes, skipped, None
 

@@ -15,7 +15,7 @@ from benchmarks.inputs import make_feeds
 from graphopt import ir
 from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.ort import session
-from tests.rules import harness
+from tests.rules import rule_cases
 from zoo import SAMPLES
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
@@ -42,8 +42,12 @@ def own(model: onnx.ModelProto) -> list[str]:
 def fusing() -> list[Path]:
     """The cases with a fused operator."""
     found = []
-    for path in harness.case_files():
-        case = None if harness.is_near_miss(path) or harness.is_random(path) else harness.read_case(path)
+    for path in rule_cases.case_files():
+        case = (
+            None
+            if rule_cases.is_near_miss(path) or rule_cases.is_random(path)
+            else rule_cases.read_case(path)
+        )
         after = None if case is None else case.after
         if case is not None and after is not None and Counter(own(after)) - Counter(own(case.before)):
             found.append(path)
@@ -77,9 +81,9 @@ def assert_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarr
 def test_gradients_of_fused_operators_equal_those_of_their_patterns(path: Path) -> None:
     if (name := f"{path.parent.name}/{path.stem}") in _APART:
         pytest.skip(_APART[name])
-    case = harness.read_case(path)
+    case = rule_cases.read_case(path)
     assert case.after is not None
-    feeds = harness.make_feeds(case, next(harness.bindings_of(case)), "normal")
+    feeds = rule_cases.make_feeds(case, next(rule_cases.bindings_of(case)), "normal")
     names = [output.name for output in case.before.graph.output]
     results = session.run(session.create(case.before.SerializeToString(), threads=1), feeds, names)
     outputs = [
@@ -92,7 +96,7 @@ def test_gradients_of_fused_operators_equal_those_of_their_patterns(path: Path) 
 
 
 def test_all_fused_operators_occur_in_cases() -> None:
-    found = {op for path in fusing() for op in own(harness.read_case(path).after or onnx.ModelProto())}
+    found = {op for path in fusing() for op in own(rule_cases.read_case(path).after or onnx.ModelProto())}
     assert found >= _FUSED
 
 
@@ -112,7 +116,7 @@ def test_gradients_of_models_are_unchanged_by_optimization(name: str, fused: str
     sample = SAMPLES[name]
     model = with_weights_apart(sample.build())
     feeds = make_feeds({"inputs": sample.inputs, "shape_sets": sample.shape_sets}, 0)
-    optimized = harness.optimize(model)
+    optimized = rule_cases.optimize(model)
     assert fused in own(optimized)
     left = {value.name for value in (*optimized.graph.initializer, *optimized.graph.input)}
     wrt = [tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]

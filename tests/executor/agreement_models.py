@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from tests.executor.helpers import ANY
+from tests.executor.run_hooks import ANY
 from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions
 

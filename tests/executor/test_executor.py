@@ -23,7 +23,7 @@ from graphopt.executor.thread_local_switches import fuser, optimized_execution, 
 from graphopt.passes.base import Pass
 from graphopt.profile import FusionStrategy, Guard
 from tests.cli.broken_passes import ReluToSigmoid
-from tests.executor.helpers import (
+from tests.executor.run_hooks import (
     ANY,
     Interrupted,
     any_feeds,

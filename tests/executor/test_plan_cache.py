@@ -17,7 +17,7 @@ from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import optimized_execution
 from graphopt.profile import Guard
-from tests.executor.helpers import ANY, Clock, Gate, Interrupted, any_feeds, rows, run_any, with_optimizer
+from tests.executor.run_hooks import ANY, Clock, Gate, Interrupted, any_feeds, rows, run_any, with_optimizer
 from tests.model_testing import parse
 
 

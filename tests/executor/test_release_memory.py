@@ -20,7 +20,7 @@ from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
 from graphopt.ort import loadable_model
-from tests.executor.helpers import ANY, Clock, any_feeds, rows, run_any
+from tests.executor.run_hooks import ANY, Clock, any_feeds, rows, run_any
 from tests.model_testing import parse
 
 #: Twelve products with weights of 4 MiB: about 50 MB.

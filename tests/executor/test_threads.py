@@ -17,7 +17,7 @@ from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import optimized_execution
 from graphopt.profile import FusionStrategy, Guard, Profile, SpecializationKind
-from tests.executor.helpers import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
+from tests.executor.run_hooks import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
 from tests.model_testing import parse
 
 

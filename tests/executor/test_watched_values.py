@@ -17,7 +17,7 @@ from graphopt.executor import watched_values
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.specialization.instrumented_runs import InstrumentedRun
 from tests.model_testing import parse
-from tests.specialization.looking_passes import Look
+from tests.specialization.recording_passes import Look
 
 #: The size of found depends on data.
 TEXT = """g (float[N] x) => (float[N] y, int64[1, M] found) {

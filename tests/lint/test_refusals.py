@@ -11,7 +11,7 @@ import pytest
 
 import graphopt.rules
 from graphopt.rules import all_rules
-from tests.rules import harness
+from tests.rules import rule_cases
 
 RULES = Path(graphopt.rules.__file__).parent
 #: Helpers of fusion rules, whose refusal reasons count as the rules' own.
@@ -76,7 +76,7 @@ def shown() -> set[str]:
     """The reasons of the near misses."""
     return {
         reason
-        for path in harness.case_files()
+        for path in rule_cases.case_files()
         for reason in re.findall(r"^# refused: (.*)$", path.read_text(), re.M)
     }
 

@@ -10,7 +10,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
-from tests.rules.harness import CASES, case_files, read_case
+from tests.rules.rule_cases import CASES, case_files, read_case
 
 #: One of this many cases runs in the quick suite, because all cases take long.
 _STEP = 45

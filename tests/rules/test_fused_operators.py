@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.rules import all_rules
-from tests.rules import harness
+from tests.rules import rule_cases
 
 #: Fusion rules that write no fused operator: some create forms that onnxruntime fuses, one reads an existing operator.
 WRITE_NONE = {
@@ -17,9 +17,9 @@ WRITE_NONE = {
 def test_fusion_rules_mark_their_fused_operator() -> None:
     fuse = {rule.name for rule in all_rules() if rule.is_fusion}
     counts: dict[str, set[int]] = {name: set() for name in fuse}
-    for path in harness.case_files():
-        if harness.rule_of(path) in fuse and not harness.is_near_miss(path):
-            case = harness.read_case(path)
-            counts[case.rule].add(len(harness.fused_in(case)))
+    for path in rule_cases.case_files():
+        if rule_cases.rule_of(path) in fuse and not rule_cases.is_near_miss(path):
+            case = rule_cases.read_case(path)
+            counts[case.rule].add(len(rule_cases.fused_in(case)))
     silent = {name for name, found in counts.items() if 0 in found}
     assert silent == WRITE_NONE

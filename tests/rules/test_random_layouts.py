@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from graphopt.ort import session
-from tests.rules.harness import optimize
+from tests.rules.rule_cases import optimize
 
 OPSETS = (9, 11, 13, 15, 18, 21)
 

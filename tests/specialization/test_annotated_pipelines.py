@@ -16,7 +16,7 @@ from graphopt.specialization.build_variants import Specialization
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import invoke as invoke  # noqa: PLC0414
 from tests.model_testing import parse
-from tests.specialization.looking_passes import Look
+from tests.specialization.recording_passes import Look
 
 #: Shape arithmetic that a known N makes unnecessary.
 SHAPES = """
@@ -74,7 +74,7 @@ def test_passes_of_the_command_line_observe_annotations_and_types(
     invoke: Invoke, model: Path, tmp_path: Path, lines: Callable[[], list[str]]
 ) -> None:
     graphopt.record_profile(model, [_feeds(3), _feeds(3)]).write(tmp_path / "p.json")
-    look = f"tests.specialization.looking_passes:Look{{file={tmp_path / 'seen.txt'}}}"
+    look = f"tests.specialization.recording_passes:Look{{file={tmp_path / 'seen.txt'}}}"
     done = invoke(
         "optimize", model, "-o", tmp_path / "o.onnx", "--pipeline", "profiling", "--profile", tmp_path / "p.json",
         "--pre-pass", look, "--post-pass", look,

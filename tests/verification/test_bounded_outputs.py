@@ -17,7 +17,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.verification.judge import absolute_rounding
+from graphopt.verification.candidate_comparison import absolute_rounding
 from graphopt.verification.verifier import Verifier
 from tests.model_testing import parse
 

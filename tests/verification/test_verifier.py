@@ -21,7 +21,7 @@ from graphopt.verification.verifier import Verifier, verify
 from tests.ort.build import data, parse, parse_proto
 
 
-def judge(original, candidate, numerics=Numerics.REASSOCIATES, *, header=None, **settings):
+def comparison(original, candidate, numerics=Numerics.REASSOCIATES, *, header=None, **settings):
     header = header or {}
     settings.setdefault("empty", False)
     return verify(data(original, **header), data(candidate, **header), numerics=numerics, **settings)
@@ -38,7 +38,7 @@ def both(before, after):
 
 def test_the_same_model():
     model = "g (float[B, S] x) => (float[B, S] y) { a = Exp(x) y = Mul(a, x) }"
-    verdict = judge(model, model, Numerics.EXACT)
+    verdict = comparison(model, model, Numerics.EXACT)
     assert verdict.ok and verdict.unverifiable is None and not verdict.failures
     assert re.fullmatch(
         r"bit-identical on 3 shapes × 7 kinds of values \(\d+ comparisons\)",
@@ -62,7 +62,7 @@ def test_reassociation_counts_as_rounding():
     before, after = both(
         "{ a = Mul(x, y) b = Mul(a, x) z = Mul(b, y) }", "{ a = Mul(x, x) b = Mul(y, y) z = Mul(a, b) }"
     )
-    verdict = judge(before, after)
+    verdict = comparison(before, after)
     assert verdict.ok, verdict.summary()
     assert verdict.delta > 0
 
@@ -100,7 +100,7 @@ ONES = "<float[4] s = {1, 1, 1, 1}>"
     ],
 )
 def test_faults_are_found(before, after):
-    verdict = judge(*both(before, after), Numerics.EXACT)
+    verdict = comparison(*both(before, after), Numerics.EXACT)
     assert not verdict.ok
     assert verdict.failures[0].output == "z"
     assert verdict.summary().startswith("output 'z': ")
@@ -126,18 +126,18 @@ def test_faults_are_found(before, after):
 )
 def test_numerics_class_sets_the_tolerance(before, after, passes_from):
     for numerics in Numerics:
-        assert judge(*both(before, after), numerics).ok == (numerics >= Numerics[passes_from]), numerics
+        assert comparison(*both(before, after), numerics).ok == (numerics >= Numerics[passes_from]), numerics
 
 
 def test_small_tensors_are_compared_at_their_own_scale():
     head = "g (float[2, 512] x) => (float[2, 512] y) <float a = {1.01}> "
     before, after = "{ y = Softmax <axis = 1> (x) }", "{ s = Softmax <axis = 1> (x) y = Mul(s, a) }"
-    assert not judge(head + before, head + after).ok
+    assert not comparison(head + before, head + after).ok
 
 
 def test_a_frozen_dimension_is_found():
     before = "g (float[B, 6] x) => (float[B, 2, 3] y) <int64[3] s = {-1, 2, 3}> { y = Reshape(x, s) }"
-    verdict = judge(before, before.replace("{-1, 2, 3}", "{1, 2, 3}"))
+    verdict = comparison(before, before.replace("{-1, 2, 3}", "{1, 2, 3}"))
     assert not verdict.ok
     assert {row.binding for row in verdict.failures} == {"B=2", "B=3"}
     assert "cannot be reshaped" in verdict.summary()
@@ -145,14 +145,14 @@ def test_a_frozen_dimension_is_found():
 
 def test_an_empty_dimension_is_found():
     before = "g (float[B, 6] x) => (float[B, 6] y) { y = Identity(x) }"
-    verdict = judge(before, before, empty=True)
+    verdict = comparison(before, before, empty=True)
     assert verdict.ok
     assert "B=0" in {row.binding for row in verdict.rows}
     wrong = (
         "g (float[B, 6] x) => (float[B, 6] y) <int64 zero = {0}> "
         "{ first = Gather <axis = 0> (x, zero) z = Sub(first, first) y = Add(x, z) }"
     )
-    verdict = judge(before, wrong, empty=True)
+    verdict = comparison(before, wrong, empty=True)
     assert {row.binding for row in verdict.failures if row.distribution == "normal"} == {"B=0"}
 
 
@@ -162,7 +162,7 @@ def test_crash_on_empty_inputs_is_skipped():
         f"g (float[T, B, 2] x) => (y, h) <float[1, 9, 2] w = {{{w}}}, float[1, 9, 3] r = {{{r}}}> "
         "{ y, h = GRU <hidden_size = 3> (x, w, r) }"
     )
-    verdict = judge(model, model, empty=True)
+    verdict = comparison(model, model, empty=True)
     assert verdict.ok, verdict.summary()
     assert any("T=0" in skipped.what and skipped.cause == "the original fails" for skipped in verdict.skipped)
 
@@ -178,7 +178,7 @@ def test_a_candidate_that_kills_the_process():
     )
     assert may_crash(parse(before)) is None
     assert may_crash(parse(after)) is not None
-    verdict = judge(before, after)
+    verdict = comparison(before, after)
     assert not verdict.ok
     assert "crashed (SIGFPE)" in verdict.summary()
 
@@ -188,7 +188,7 @@ def test_an_original_that_divides_integers_runs_in_a_child():
         f"g (int64[N, 16] y) => (z) <int64 least = {{{LEAST}}}> "
         "{ s = Sub(y, y) a = Add(s, y) b = Mod(a, a) c = Add(a, b) z = Div(least, c) }"
     )
-    verdict = judge(model, model)
+    verdict = comparison(model, model)
     assert any(
         "negative inputs" in skipped.what and "SIGFPE" in skipped.detail for skipped in verdict.skipped
     ), verdict
@@ -210,20 +210,20 @@ def test_each_model_has_one_process(monkeypatch):
 def test_an_original_that_crashes_while_loading_is_an_error():
     model = 'g (float x) => (float[N, M] y) { y = Einsum<equation = "->ij">(x) }'
     with pytest.raises(ProcessCrashed, match="loading the model without optimizations"):
-        judge(model, model)
+        comparison(model, model)
 
 
 def test_wrong_types_and_shapes():
     before = "g (float[B] x) => (y) { y = Shape(x) }"
-    assert not judge(before, "g (float[B] x) => (y) { s = Shape(x) y = Cast <to = 6> (s) }").ok
+    assert not comparison(before, "g (float[B] x) => (y) { s = Shape(x) y = Cast <to = 6> (s) }").ok
     after = "g (float[B] x) => (y) <int64[2] k = {1, 1}> { s = Shape(x) y = Reshape(s, k) }"
-    verdict = judge(before, after)
+    verdict = comparison(before, after)
     assert "shape [1] became [1, 1]" in verdict.summary()
 
 
 def test_integers_must_be_equal():
     before = "g (float[B, 8] x) => (int64[B, 1] i) { i = ArgMax <axis = 1> (x) }"
-    assert not judge(before, before.replace("ArgMax", "ArgMin")).ok
+    assert not comparison(before, before.replace("ArgMax", "ArgMin")).ok
 
 
 # Excused differences --------------------------------------------------------------------------
@@ -237,12 +237,12 @@ def test_a_selection_that_depends_on_rounding_is_no_fault():
         "{ n = Neg(w) m = MatMul(x, w) k = MatMul(x, n) a = Add(m, k) t = Transpose <perm = [0, 1]> (x) "
         "e = Mul(t, t) r = ReduceSum <keepdims = 1> (e) i = ArgMax <axis = 1> (a) }"
     )
-    assert judge(head + before, head + after).ok
+    assert comparison(head + before, head + after).ok
 
 
 def test_noise_of_the_default_session_is_allowed():
     """The candidate may deviate from the original's default session as far as that deviates from itself."""
-    from graphopt.verification.judge import Judge
+    from graphopt.verification.candidate_comparison import CandidateComparison
     from graphopt.verification.numeric_traits import NumericTraits
 
     class Fixed:
@@ -256,7 +256,9 @@ def test_noise_of_the_default_session_is_allowed():
         off = np.zeros(3, np.float32)
         case = Case("", "normal", {}, [off], [off + np.float32(noise)], [[noise]])
         candidate = Fixed(off, off + np.float32(default))
-        return Judge(["y"], candidate, Numerics.EXACT, [NumericTraits()], [0.0], None).rows([case])
+        return CandidateComparison(["y"], candidate, Numerics.EXACT, [NumericTraits()], [0.0], None).rows(
+            [case]
+        )
 
     assert [row.ok for row in rows(default=0.1, noise=0.05)] == [True, True]
     assert [row.ok for row in rows(default=0.1, noise=0.0)] == [True, False]
@@ -264,15 +266,15 @@ def test_noise_of_the_default_session_is_allowed():
 
 def test_random_outputs_are_compared_by_type_and_shape():
     model = "g (float[B, 8] x) => (r, y) { r = RandomNormalLike(x) y = Neg(x) }"
-    assert judge(model, model).ok
-    verdict = judge(model, model.replace("Neg", "Abs"))
+    assert comparison(model, model).ok
+    verdict = comparison(model, model.replace("Neg", "Abs"))
     assert [row.output for row in verdict.failures][:1] == ["y"]
-    assert not judge(model, model.replace("RandomNormalLike(x)", "Cast <to = 11> (x)")).ok
+    assert not comparison(model, model.replace("RandomNormalLike(x)", "Cast <to = 11> (x)")).ok
 
 
 def test_random_outputs_must_stay_random():
     model = "g (float[B, 8] x) => (r) { r = RandomNormalLike(x) }"
-    verdict = judge(model, "g (float[B, 8] x) => (r) { r = Exp(x) }")
+    verdict = comparison(model, "g (float[B, 8] x) => (r) { r = Exp(x) }")
     assert "random outputs became constant" in verdict.summary()
 
 
@@ -281,7 +283,7 @@ def test_batch_statistics_may_converge():
     numbers = "float[4] s = {1, 1, 1, 1}, float[4] v = {0.1, 0.2, 0.3, 0.4}"
     training = "y, m, n = BatchNormalization <training_mode = 1> (x, s, s, s, v)"
     model = f"g (float[N, 4, 2, 2] x) => (float[4] z) <{numbers}> {{ {training} z = Floor(n) }}"
-    assert judge(model, model, header=header).ok
+    assert comparison(model, model, header=header).ok
 
 
 def test_unwritten_outputs_are_ignored_in_all_cases():
@@ -307,30 +309,30 @@ def test_small_random_outputs_are_random_in_all_cases():
 def test_a_dropout_of_a_single_element_is_equal_to_itself():
     ratio = "float r = {0.8}, bool t = {1}"
     model = f"g (float[N, M] x) => (float[N, M] y) <{ratio}> {{ y, m = Dropout(x, r, t) }}"
-    assert all(judge(model, model, header={"opset": 13}).ok for _ in range(5))
+    assert all(comparison(model, model, header={"opset": 13}).ok for _ in range(5))
 
 
 def test_the_sign_of_a_zero_divisor_counts_as_rounding():
     before = "{ n = Neg(x) r = Reciprocal(n) z = Max(r, y) }"
     after = "{ o = Constant<value = float {0.0}>() n = Sub(o, x) r = Reciprocal(n) z = Max(r, y) }"
-    assert judge(*both(before, after)).ok
-    assert not judge(*both(before, after), Numerics.EXACT).ok
-    assert not judge(*both(before, after.replace("Sub", "Add"))).ok
+    assert comparison(*both(before, after)).ok
+    assert not comparison(*both(before, after), Numerics.EXACT).ok
+    assert not comparison(*both(before, after.replace("Sub", "Add"))).ok
 
 
 def test_a_maximum_of_signed_zeros_depends_on_the_kernel():
     before = "{ n = Neg(x) z = Max(n, n) }"
     after = "{ o = Constant<value = float {0.0}>() n = Sub(o, x) z = Max(n, n) }"
-    assert judge(*both(before, after), Numerics.EXACT).ok
-    assert not judge(*both(before.replace("Max", "Add"), after.replace("Max", "Add")), Numerics.EXACT).ok
+    assert comparison(*both(before, after), Numerics.EXACT).ok
+    assert not comparison(*both(before.replace("Max", "Add"), after.replace("Max", "Add")), Numerics.EXACT).ok
 
 
 def test_half_precision_may_be_rounded_at_any_step():
     head = "g (float16[B, 1] x, float16[B, 1] y) => (float16[B, 1] z) "
     before = "{ a = Add(x, y) t = Transpose<perm = [0, 1]>(a) u = Mul(t, y) z = Sub(u, x) }"
     after = "{ a = Add(x, y) u = Mul(a, y) z = Sub(u, x) }"
-    assert judge(head + before, head + after, Numerics.EXACT).ok
-    assert not judge(head + before, head + after.replace("Sub", "Add"), Numerics.EXACT).ok
+    assert comparison(head + before, head + after, Numerics.EXACT).ok
+    assert not comparison(head + before, head + after.replace("Sub", "Add"), Numerics.EXACT).ok
 
 
 # Other kinds of values ------------------------------------------------------------------------
@@ -343,13 +345,13 @@ def test_sequences_maps_and_strings():
         ' m = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b"]> (x)'
         " t = Identity(s) q = SplitToSequence(x) }"
     )
-    assert judge(model, model, header=header).ok
-    assert not judge(model, model.replace('["a", "b"]', '["b", "a"]'), header=header).ok
-    assert not judge(
+    assert comparison(model, model, header=header).ok
+    assert not comparison(model, model.replace('["a", "b"]', '["b", "a"]'), header=header).ok
+    assert not comparison(
         model, model.replace("q = SplitToSequence(x)", "q = SequenceConstruct(x)"), header=header
     ).ok
     upper = model.replace("t = Identity(s)", 't = StringNormalizer <case_change_action = "UPPER"> (s)')
-    assert not judge(model, upper, header=header).ok
+    assert not comparison(model, upper, header=header).ok
 
 
 @pytest.mark.parametrize("type_", ["float16", "bfloat16", "float8e4m3fn"])
@@ -358,8 +360,8 @@ def test_low_floats(type_):
     code = onnx.TensorProto.DataType.Value(type_.upper())
     body = f"{{ c = Cast <to = 1> (x) m = Mul(c, a) y = Cast <to = {code}> (m) }}"
     header = {"ir_version": 10, "opset": 21}
-    assert judge(head + body, head + body, header=header).ok
-    assert not judge(head + body, head + body.replace("c, a", "c, b"), header=header).ok
+    assert comparison(head + body, head + body, header=header).ok
+    assert not comparison(head + body, head + body.replace("c, a", "c, b"), header=header).ok
 
 
 def test_sequence_and_optional_inputs():
@@ -367,7 +369,7 @@ def test_sequence_and_optional_inputs():
         "g (seq(float[N]) s, optional(float[N]) o) => (y, z) "
         "{ y = SequenceLength(s) z = OptionalHasElement(o) }"
     )
-    verdict = judge(model, model, header={"opset": 18})
+    verdict = comparison(model, model, header={"opset": 18})
     assert verdict.ok and verdict.unverifiable is None
 
 
@@ -376,12 +378,12 @@ def test_sequence_and_optional_inputs():
 
 def test_a_changed_interface():
     before = "g (float[B] x, float[B] unused) => (float[B] y) { y = Neg(x) }"
-    verdict = judge(before, "g (float[B] x) => (float[B] y) { y = Neg(x) }")
+    verdict = comparison(before, "g (float[B] x) => (float[B] y) { y = Neg(x) }")
     assert not verdict.ok
     assert verdict.summary() == "the interface changed: input 'unused' is gone"
     frozen = before.replace("float[B] x", "float[7] x")
-    assert judge(before, frozen).signature == ("input 'x': dimension 0 was dynamic (B), now fixed to 7",)
-    assert judge(before.replace("[B]", "[7]"), before.replace("[B]", "[7]")).ok
+    assert comparison(before, frozen).signature == ("input 'x': dimension 0 was dynamic (B), now fixed to 7",)
+    assert comparison(before.replace("[B]", "[7]"), before.replace("[B]", "[7]")).ok
     verdict = verify(
         data(before), data(frozen), signature=False, empty=False, options=InputOptions({"x": (7,)})
     )
@@ -399,7 +401,7 @@ def test_a_wrong_declaration_may_be_corrected():
 def test_overridable_initializers_are_overridden():
     before = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}> { y = Add(x, w) }"
     folded = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}, float[2] v = {1, 2}> { y = Add(x, v) }"
-    verdict = judge(before, folded)
+    verdict = comparison(before, folded)
     assert {row.distribution for row in verdict.failures} == {"overridden"}
 
 
@@ -409,7 +411,7 @@ def test_overridable_initializers_are_overridden():
 def test_an_original_that_does_not_run():
     model = "g (float[2] x) => (y) { y = custom.Thing(x) }"
     header = {"domains": ', "custom" : 1'}
-    verdict = judge(model, model, header=header)
+    verdict = comparison(model, model, header=header)
     assert verdict.ok and verdict.rows == ()
     assert verdict.unverifiable.startswith("the original does not run (onnxruntime can't load the model: ")
     assert verdict.summary().startswith("not verified: the original does not run")
@@ -417,15 +419,15 @@ def test_an_original_that_does_not_run():
 
 def test_an_original_that_loads_but_never_runs():
     original = "g (float[2, 3] x) => (y) { s = Shape(x) t = Add(s, s) y = Reshape(x, t) }"
-    verdict = judge(original, original)
+    verdict = comparison(original, original)
     assert verdict.ok and "cannot be reshaped" in verdict.unverifiable
     broken = "g (float[2, 3] x) => (y) { s = Shape(x) t = Cast <to = 1> (s) y = Reshape(x, t) }"
-    assert not judge(original, broken).ok
+    assert not comparison(original, broken).ok
 
 
 def test_inputs_that_can_not_be_generated():
     model = "g (sparse_tensor(float[3]) x, float[3] z) => (float[3] y) { y = Neg(z) }"
-    verdict = judge(model, model)
+    verdict = comparison(model, model)
     assert "can't be fed" in verdict.unverifiable
 
 
@@ -435,7 +437,7 @@ def test_distributions_that_the_original_refuses_are_reported():
         f"g (float[N] x) => (y) <float[40] t = {{{numbers}}}> "
         "{ a = Abs(x) i = Cast <to = 7> (a) j = Mul(i, i) y = Gather(t, j) }"
     )
-    verdict = judge(model, model)
+    verdict = comparison(model, model)
     assert verdict.ok and verdict.unverifiable is None
     assert any(skipped.what.startswith("large inputs at N=") for skipped in verdict.skipped)
     assert "large" not in {row.distribution for row in verdict.rows}
@@ -471,7 +473,7 @@ def test_the_summary_counts_skipped_and_excused_comparisons():
 
 def test_the_time_limit_applies_to_further_distributions_only():
     model = "g (float[B, 4] x) => (y) { y = Neg(x) }"
-    verdict = judge(model, model, seconds=0)
+    verdict = comparison(model, model, seconds=0)
     assert {row.distribution for row in verdict.rows} == {"normal"}
     assert len(verdict.rows) == 6
     assert any(skipped.cause == "time" for skipped in verdict.skipped)
@@ -487,18 +489,18 @@ def test_given_shapes_and_files(tmp_path):
     )
     np.save(tmp_path / "x.npy", np.full((2, 3), 4.0, np.float32))
     options = InputOptions.parse(files=[f"x:{tmp_path}/x.npy"])
-    verdict = judge(before, wrong, options=options)
+    verdict = comparison(before, wrong, options=options)
     assert verdict.ok and {row.binding for row in verdict.rows} == {"B=2 S=3"}
     np.save(tmp_path / "x.npy", np.full((2, 3), 6.0, np.float32))
-    assert not judge(before, wrong, options=options).ok
-    verdict = judge(before, before, options=InputOptions.parse(["x:7,9"]))
+    assert not comparison(before, wrong, options=options).ok
+    verdict = comparison(before, before, options=InputOptions.parse(["x:7,9"]))
     assert {row.binding for row in verdict.rows} == {"B=7 S=9"}
 
 
 def test_options_that_do_not_fit():
     model = "g (float[2] x) => (y) { y = Neg(x) }"
     with pytest.raises(UsageError, match="no input is called 'w'"):
-        judge(model, model, options=InputOptions.parse(["w:2"]))
+        comparison(model, model, options=InputOptions.parse(["w:2"]))
 
 
 def test_invalid_models_are_errors():
@@ -512,7 +514,7 @@ def test_the_same_seed_gives_the_same_rows():
         "g (float[B, 4] x, float[4, 4] w) => (y) "
         "{ a = Add(x, x) b = MatMul(a, w) d = MatMul(x, w) y = Sub(b, d) }"
     )
-    assert judge(model, other).rows == judge(model, other).rows
+    assert comparison(model, other).rows == comparison(model, other).rows
 
 
 def test_original_that_may_diverge_is_verified_on_terminating_inputs() -> None:
@@ -570,10 +572,10 @@ def test_indices_of_non_finite_maxima_are_not_compared() -> None:
         f"g (float[B, 5] x) => (int64[B, 1] y, bool[B, 5] n) {{ s = Softmax(x) y = ArgMax<axis = 1>({source}) n = IsNaN({nan}) }}"
         for source, nan in (("s", "x"), ("x", "x"))
     )
-    assert judge(before, after).ok
-    assert not judge(before, after, Numerics.EXACT).ok
+    assert comparison(before, after).ok
+    assert not comparison(before, after, Numerics.EXACT).ok
     wrong = before.replace("ArgMax", "ArgMin")
-    assert not judge(before, wrong).ok
+    assert not comparison(before, wrong).ok
 
 
 def test_an_argmax_may_equal_that_of_exact_arithmetic() -> None:
@@ -582,13 +584,13 @@ def test_an_argmax_may_equal_that_of_exact_arithmetic() -> None:
         f"g (float[B, 5] x) => (int64[B, 1] y) <float[1] small = {{1e-9}}> {{ e = Exp(x) s = Mul(x, small) f = Exp(s) y = ArgMax<axis = 1>({source}) }}"
         for source in ("e", "x")
     )
-    assert judge(before, after).ok
-    assert judge(before.replace("(e)", "(f)"), after).ok
-    assert not judge(before.replace("(e)", "(f)"), after, Numerics.EXACT).ok
+    assert comparison(before, after).ok
+    assert comparison(before.replace("(e)", "(f)"), after).ok
+    assert not comparison(before.replace("(e)", "(f)"), after, Numerics.EXACT).ok
     squashed = before.replace("s = Mul(x, small)", "s = Softmax<axis = 1>(e)").replace("(e) }", "(s) }")
-    assert judge(squashed, after).ok
-    assert not judge(squashed, after.replace("ArgMax", "ArgMin")).ok
-    assert not judge(before, after.replace("ArgMax", "ArgMin")).ok
+    assert comparison(squashed, after).ok
+    assert not comparison(squashed, after.replace("ArgMax", "ArgMin")).ok
+    assert not comparison(before, after.replace("ArgMax", "ArgMin")).ok
 
 
 def test_a_maximum_of_nan_depends_on_its_position() -> None:
@@ -601,8 +603,8 @@ def test_a_maximum_of_nan_depends_on_its_position() -> None:
             "a = ReduceMax<axes = [0], keepdims = 0>(p) y = Add(a, a)",
         )
     )
-    assert judge(before, after, header={"opset": 13}).ok
-    assert not judge(before, wrong, header={"opset": 13}).ok
+    assert comparison(before, after, header={"opset": 13}).ok
+    assert not comparison(before, wrong, header={"opset": 13}).ok
 
 
 def test_a_pool_keeps_nan_depending_on_its_position() -> None:
@@ -615,8 +617,8 @@ def test_a_pool_keeps_nan_depending_on_its_position() -> None:
             "a = Pad(x, p) y = MaxPool<kernel_shape = [3, 3]>(a)",
         )
     )
-    assert judge(before, after).ok
-    assert not judge(before, wrong).ok
+    assert comparison(before, after).ok
+    assert not comparison(before, wrong).ok
 
 
 def test_a_nan_that_no_maximum_drops_is_a_fault() -> None:
@@ -630,8 +632,8 @@ def test_a_nan_that_no_maximum_drops_is_a_fault() -> None:
         )
     )
     before = before.replace("{ m", "{ l = Constant<value_ints = [1]>() m")
-    assert judge(before, before, header={"opset": 13}).ok
-    assert not judge(before, wrong, header={"opset": 13}).ok
+    assert comparison(before, before, header={"opset": 13}).ok
+    assert not comparison(before, wrong, header={"opset": 13}).ok
 
 
 def test_empty_sums_may_be_unwritten() -> None:
@@ -642,7 +644,7 @@ def test_empty_sums_may_be_unwritten() -> None:
             "b = MatMulInteger(x, w) c = Shape(b) y = ConstantOfShape<value = int32[1] {0}>(c)",
         )
     )
-    assert judge(before, after).ok
+    assert comparison(before, after).ok
 
 
 def test_halves_may_be_computed_in_either_precision() -> None:
@@ -655,8 +657,8 @@ def test_halves_may_be_computed_in_either_precision() -> None:
             "f = Cast<to = 1>(s) g = Cast<to = 1>(h) a = Add(f, g) b = Floor(a) y = Cast<to = 10>(b)",
         )
     )
-    assert judge(before, after).ok
-    assert not judge(before, wrong).ok
+    assert comparison(before, after).ok
+    assert not comparison(before, wrong).ok
 
 
 def test_overflowing_halves_may_be_numbers_or_infinities() -> None:
@@ -670,8 +672,8 @@ def test_overflowing_halves_may_be_numbers_or_infinities() -> None:
         )
     )
     header = {"opset": 9}
-    assert judge(before, after, Numerics.EXACT, header=header).ok
-    assert not judge(before, wrong, Numerics.EXACT, header=header).ok
+    assert comparison(before, after, Numerics.EXACT, header=header).ok
+    assert not comparison(before, wrong, Numerics.EXACT, header=header).ok
 
 
 def test_the_sign_of_an_infinity_may_depend_on_that_of_a_zero() -> None:
@@ -683,9 +685,9 @@ def test_the_sign_of_an_infinity_may_depend_on_that_of_a_zero() -> None:
             "a = Exp(z) y = Reciprocal(a)",
         )
     )
-    assert judge(before, after).ok
-    assert not judge(before, after, Numerics.EXACT).ok
-    assert not judge(before, wrong).ok
+    assert comparison(before, after).ok
+    assert not comparison(before, after, Numerics.EXACT).ok
+    assert not comparison(before, wrong).ok
 
 
 #: Faults that a lenient verifier would miss: inputs and outputs, initializers, the original's steps, the wrong ones.
@@ -832,9 +834,9 @@ def test_results_behind_a_pole_depend_on_the_sign_of_a_zero() -> None:
             "r = Reciprocal(x) y = Exp(r)",
         )
     )
-    assert judge(before, after).ok
-    assert not judge(before, after, Numerics.EXACT).ok
-    assert not judge(before, wrong).ok
+    assert comparison(before, after).ok
+    assert not comparison(before, after, Numerics.EXACT).ok
+    assert not comparison(before, wrong).ok
 
 
 @pytest.mark.parametrize("name", _WRONG)
@@ -843,8 +845,8 @@ def test_faults_that_a_lenient_verifier_would_miss(name: str) -> None:
     before, after = (
         f"g {ports} <{initializers}> {{ {steps} }}".replace(" <>", "") for steps in (right, wrong)
     )
-    assert judge(before, before).ok
-    assert not judge(before, after).ok
+    assert comparison(before, before).ok
+    assert not comparison(before, after).ok
 
 
 def test_weights_are_rounded_differently_without_float_inputs() -> None:
@@ -860,8 +862,8 @@ def test_weights_are_rounded_differently_without_float_inputs() -> None:
             steps.format("b", "a").replace("r, e)", "r, b)"),
         )
     )
-    assert judge(before, after, header=domains).ok
-    assert not judge(before, wrong, header=domains).ok
+    assert comparison(before, after, header=domains).ok
+    assert not comparison(before, wrong, header=domains).ok
 
 
 _PRODUCTS = (
@@ -882,7 +884,7 @@ def test_reordered_infinities_are_compared_on_large_numbers(steps: str, ok: bool
     """(x a) b is NaN if x (a b) is an infinity; 1 / y then turns the infinity into 0."""
     before = f"{_PRODUCTS} {{ m = MatMul(x, a) n = MatMul(m, b) y = Reciprocal(n) }}"
     after = f"{_PRODUCTS} {{ {steps} }}"
-    verdict = judge(before, after)
+    verdict = comparison(before, after)
     assert verdict.ok is ok, verdict.summary()
     assert not ok or [row for row in verdict.rows if row.excused and row.distribution == "special"]
 
@@ -899,7 +901,7 @@ def test_reordered_infinities_are_compared_on_large_numbers(steps: str, ok: bool
 def test_denormals_and_the_largest_numbers(before, after, passes_from):
     """The reciprocal of a denormal is infinite; twice the largest number is, too."""
     for numerics in Numerics:
-        verdict = judge(*both(before, after), numerics)
+        verdict = comparison(*both(before, after), numerics)
         assert verdict.ok == (numerics >= Numerics[passes_from]), (numerics, verdict.summary())
         assert {row.distribution for row in verdict.rows} >= {"tiny"}
         assert ("huge" in {row.distribution for row in verdict.rows}) is (numerics is Numerics.EXACT)

@@ -17,7 +17,7 @@ from graphopt.errors import ResourceLimit, UsageError, unwritable
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, Chunks, Codec, ExternalData, codec_of, codecs
-from graphopt.ir.io.data_file_names import DataFile, is_own, remove_orphans, remove_unread
+from graphopt.ir.io.data_file_replacement import DataFile, is_own, remove_orphans, remove_unread
 from graphopt.ir.io.external_data import (
     Change,
     Offsets,

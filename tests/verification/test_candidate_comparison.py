@@ -13,8 +13,8 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
+from graphopt.verification.candidate_comparison import CandidateComparison
 from graphopt.verification.cases import Case
-from graphopt.verification.judge import Judge
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import Deviation
@@ -45,7 +45,7 @@ class Gives:
 def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = Numerics.REASSOCIATES) -> bool:
     models: list[ir.Model] = [parse(PRODUCT), parse(candidate)]
     original, rewritten = (Reference(lambda model=model: model) for model in models)
-    judge = Judge(
+    comparison = CandidateComparison(
         ["y"],
         Gives(value),
         numerics,
@@ -54,7 +54,7 @@ def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = N
         None,
         (original, rewritten),
     )
-    (row,) = judge.rows([case])
+    (row,) = comparison.rows([case])
     return row.ok
 
 
@@ -100,8 +100,8 @@ def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> 
     )
     off = np.full(2, 1.5, np.float32)
     numeric_traits = NumericTraits("float16" if halves else "float32")
-    judge = Judge(["y"], Gives(off), Numerics.EXACT, [numeric_traits], [0.0], Gives(off))
-    (row,) = judge.rows([case])
+    comparison = CandidateComparison(["y"], Gives(off), Numerics.EXACT, [numeric_traits], [0.0], Gives(off))
+    (row,) = comparison.rows([case])
     assert row.ok is halves
 
 
@@ -135,7 +135,7 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
     )
     product = Reference(lambda: parse(text))
     output_traits = [NumericTraits(), NumericTraits()]
-    judge = Judge(
+    comparison = CandidateComparison(
         ["x", "y"],
         GivesBoth(None),
         Numerics.REASSOCIATES,
@@ -149,7 +149,7 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
         ([without_excuse, excusable], [False, False]),
         ([other_output, excusable], [False, True]),
     ):
-        assert [row.ok for row in judge.rows(cases)] == allowed
+        assert [row.ok for row in comparison.rows(cases)] == allowed
 
 
 def test_the_largest_difference_excludes_excused_ones_and_special_numbers() -> None:

@@ -17,7 +17,7 @@ from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.util.text_tables import counted
 from graphopt.verification.cases import Case
-from graphopt.verification.empty_tensors import Unreliable
+from graphopt.verification.empty_tensor_faults import Unreliable
 from graphopt.verification.excuses import Difference, Excuses
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
@@ -37,7 +37,7 @@ _DRAWS = 20
 
 
 @dataclass(frozen=True)
-class Judge:
+class CandidateComparison:
     """Compares one candidate's runs with the cases.
 
     Attributes:

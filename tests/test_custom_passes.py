@@ -138,7 +138,9 @@ def test_exceptions_of_custom_passes_are_raised_unchanged(place: str) -> None:
         graphopt.optimize(parse(MODEL), **arguments)
     assert "list(model.graph.nodes)" in _lines(caught.value)
     (note,) = caught.value.__notes__
-    assert re.fullmatch(r"graphopt: raised by pass \d+ \(count-relus\)\nat \S*test_own_passes.py:\d+", note)
+    assert re.fullmatch(
+        r"graphopt: raised by pass \d+ \(count-relus\)\nat \S*test_custom_passes.py:\d+", note
+    )
 
 
 def test_the_cause_of_an_exception_stays() -> None:
@@ -389,7 +391,7 @@ def test_the_command_line_names_the_line_that_failed(
 
     onnx.save(ir.to_proto(parse(MODEL)), tmp_path / "model.onnx")
     arguments = ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "out.onnx")]
-    arguments += [option, "tests.test_own_passes:CountRelus"]
+    arguments += [option, "tests.test_custom_passes:CountRelus"]
     assert main(arguments, {}) == ExitStatus.USAGE
     assert not (tmp_path / "out.onnx").exists()
     line, hint = capfd.readouterr().err.splitlines()[-2:]
@@ -399,7 +401,7 @@ def test_the_command_line_names_the_line_that_failed(
         if "graph.nodes)" in text
     )
     assert line.startswith("graphopt: pass ") and "(count-relus) raised AttributeError at " in line
-    assert f"tests/test_own_passes.py:{number}: " in line and line.endswith("has no attribute 'nodes'")
+    assert f"tests/test_custom_passes.py:{number}: " in line and line.endswith("has no attribute 'nodes'")
     assert hint == "hint: --debug shows the traceback"
     assert main([*arguments, "--debug"], {}) == ExitStatus.USAGE
     printed = capfd.readouterr().err
@@ -437,7 +439,7 @@ def test_the_line_at_fault_is_one_of_the_users() -> None:
         with pytest.raises((TypeError, AttributeError)) as caught:
             graphopt.optimize(parse(MODEL), **given)
         _, place = blamed(caught.value) or ("", "")
-        assert ("test_own_passes.py:" in place) == own  # graphopt itself found the other one
+        assert ("test_custom_passes.py:" in place) == own  # graphopt itself found the other one
 
 
 class Exits(Pass):

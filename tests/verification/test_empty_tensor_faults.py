@@ -11,9 +11,9 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runs
+from graphopt.verification.candidate_comparison import CandidateComparison
 from graphopt.verification.cases import Case
-from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
-from graphopt.verification.judge import Judge
+from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import data, parse
@@ -122,10 +122,10 @@ class Gives:
 )
 def test_unreliable_outputs_are_not_compared(found: Unreliable, given: Any, ok: bool) -> None:
     case = Case("N=0", "normal", {}, [zeros(2, 2)], None, [[0.0]], empty=True)
-    judge = Judge(
+    comparison = CandidateComparison(
         ["y"], Gives(given), Numerics.EXACT, [NumericTraits()], [0.0], None, unreliable=lambda case: found
     )
-    (row,) = judge.rows([case])
+    (row,) = comparison.rows([case])
     assert row.ok is ok and not row.excused
 
 
