@@ -314,11 +314,11 @@ def pipelines_page() -> str:
         "several times, and then a copy optimized by `plan-optimized`.",
         "[graphopt's own executor](executor.md) creates all plans by the chosen preset.",
         "",
-        "The JIT inserts guards around groups during fusion, because its runtime can leave a run at a guard.",
-        "onnxruntime can't leave a run. Therefore the assumptions of `specialize-types` are checked before",
-        "the run, on the inputs, either by the caller or by an If around the specialized and the general",
-        "model, and `profiling` has no step for guards. `insert-guards` inserts guards after intermediate",
-        "values, which are unknown before the run; see [guards](architecture.md#guards).",
+        "The assumptions of `specialize-types` about inputs are checked before the run, either by the caller",
+        "or by an If around the specialized and the general model. Assumptions about intermediate values are",
+        "checked around groups of nodes, as in the JIT: `guard-groups` makes Ifs of specialized and general",
+        "versions, and `lower-fallbacks` the nodes that check the assumptions; see",
+        "[guards](architecture.md#guards).",
         "",
     ]
     known = registry()

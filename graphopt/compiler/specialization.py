@@ -15,7 +15,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
-from graphopt.passes.base import SPECIALIZED_TYPES
+from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 
@@ -160,8 +160,13 @@ class _VariantOptimizer:
 
     @cached_property
     def by_pass(self) -> bool:
-        """Whether a pass specializes annotated inputs."""
-        return _specializes_inputs(self.env)
+        """Whether a pass specializes annotated inputs; if so, no earlier step does."""
+        return _provides(SPECIALIZED_TYPES, self.env)
+
+    @cached_property
+    def guards_groups(self) -> bool:
+        """Whether a pass guards groups of nodes by annotated intermediate values, of any model."""
+        return _provides(PROFILED_GROUPS, self.env)
 
     def general(self, model: ModelLike, original: ir.Model) -> Result:
         """The optimized ``model``, which ``original`` is loaded from."""
@@ -169,7 +174,9 @@ class _VariantOptimizer:
         from graphopt.specialization.specialize_inputs import annotate_inputs
 
         profile, tune = self.restricted.profile, self.env.options["tune"]
-        if self.by_pass and any(profile.requires_grad.values()):
+        if self.guards_groups:
+            model = annotate_inputs(original, Guard(), profile)
+        elif self.by_pass and any(profile.requires_grad.values()):
             model = annotate_inputs(original, Guard(), replace(profile, values={}))
         shapes = profile.shapes[:1] if tune is None else tune.shapes or profile.shapes[:1]
         return optimize(self.env.having({"tune": self._tune(shapes)}), model, inputs=self.inputs)
@@ -183,7 +190,7 @@ class _VariantOptimizer:
         if self.by_pass:
             candidate = annotate_inputs(original, guard, profile)
         else:
-            candidate = specialize_inputs(original, guard)
+            candidate = specialize_inputs(original, guard, profile if self.guards_groups else None)
         typical = self._profiled_inputs(guard)
         options = {
             "tune": self._tune(() if typical is None else (typical.shapes,)),
@@ -249,11 +256,11 @@ def _optimize_variant(
     )
 
 
-def _specializes_inputs(env: Environment) -> bool:
-    """Whether a pass of the pipeline specializes annotated inputs; if so, no earlier step does."""
+def _provides(feature: str, env: Environment) -> bool:
+    """Whether a pass of the pipeline provides ``feature``."""
     options = with_fuser(env).options
     made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
-    return made.provides(SPECIALIZED_TYPES, skip=tuple(options["skip"] or ()))
+    return made.provides(feature, skip=tuple(options["skip"] or ()))
 
 
 def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bool) -> ir.Model | None:
@@ -346,7 +353,7 @@ def compile(
         env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
     )
     of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
-    by_pass = _specializes_inputs(of_plans)
+    by_pass = _provides(SPECIALIZED_TYPES, of_plans)
 
     def optimized(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
         with config.using(env.settings):

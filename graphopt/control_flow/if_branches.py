@@ -51,6 +51,18 @@ def put_if(
     return node
 
 
+def take_branch(cx: Context, node: ir.Node, taken: ir.Graph) -> list[ir.Node]:
+    """Replace the If ``node`` by the nodes of its branch ``taken``, which are returned."""
+    moved = list(taken)
+    for old, new in zip(node.outputs, cx.edit.inline_body(taken, node), strict=True):
+        cx.edit.replace(old, new)
+    for body in ir.bodies(node):
+        if body is not taken:
+            cx.edit.clear_body(body)
+    cx.edit.remove(node)
+    return moved
+
+
 def positions(graph: ir.Graph) -> dict[ir.Node, int]:
     """The position of each node of ``graph``."""
     return {node: index for index, node in enumerate(graph)}

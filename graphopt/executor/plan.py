@@ -211,7 +211,7 @@ class PlanFactory:
         if self.by_pass:
             prepared = self._annotated(annotate_inputs(original, guard, profile))
         else:
-            prepared = specialize_inputs(original, guard)
+            prepared = specialize_inputs(original, guard, profile)
         model = self.optimize(prepared, original, guard)
         plan = Plan("", "optimized", KeptModel(model), self.host, guard, kind)
         plan.prepare()

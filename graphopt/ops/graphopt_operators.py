@@ -25,7 +25,13 @@ The counterparts in PyTorch's JIT executor are ``prim::GradOf``, ``prim::Autogra
 
 No runtime implements Guard. Shape inference derives facts about ``y`` from it; before a model is written,
 guards are eliminated, or become a choice between the specialized and the general model. The counterparts in
-PyTorch's JIT executor are ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCheck``.
+PyTorch's JIT executor are ``prim::Guard`` and ``prim::BailOut``.
+
+``ok = TypeCheck(x…)`` with the same attribute ``seen``, a JSON list with one assumption for each input: a
+scalar that is true if all assumptions hold. Equal symbols denote equal sizes, among the inputs of one node
+only. ``guard-groups`` makes it the condition of an If whose branches are a specialized and a general version
+of a group; ``lower-fallbacks`` replaces it by standard operators, as no runtime implements it. The
+counterpart is ``prim::TypeCheck``, with ``prim::FallbackGraph`` for the general version.
 
 Instrumented models call functions of the same domain, which any runtime executes: ``y = Profile(x)`` and
 ``y = ProfileZero(x)`` return ``x``, and mark that profiled runs record the shape of the value that the
@@ -64,6 +70,11 @@ GUARD = "Guard"
 #: Attribute of a guard: its assumption, as JSON.
 SEEN = "seen"
 
+TYPE_CHECK = "TypeCheck"
+#: Metadata of a value, stripped on saving: ``true`` for the condition of an If that chooses between a
+#: specialized and a general version of a group.
+CHECKED = "graphopt.checked"
+
 #: Functions of :data:`GUARD_DOMAIN` that mark watched values, and counted runs.
 PROFILE, PROFILE_ZERO, COUNTER = "Profile", "ProfileZero", "Counter"
 #: Attribute of a profiling node: the name of the watched value.
@@ -90,6 +101,27 @@ def is_guard(node: ir.Node | None) -> bool:
 def guards_of(model: ir.Model) -> list[ir.Node]:
     """All guards of ``model``, including guards in bodies and functions."""
     return [node for graph in ir.graphs_of(model) for node in graph if is_guard(node)]
+
+
+def is_type_check(node: ir.Node | None) -> bool:
+    """Whether ``node`` checks the assumptions of a specialized group."""
+    return node is not None and node.domain == GUARD_DOMAIN and node.op_type == TYPE_CHECK
+
+
+def type_checks_of(model: ir.Model) -> list[ir.Node]:
+    """All checks of the assumptions of specialized groups, in bodies and functions too."""
+    return [node for graph in ir.graphs_of(model) for node in graph if is_type_check(node)]
+
+
+def guarded_branch(node: ir.Node) -> ir.Graph | None:
+    """The specialized branch of ``node``, an If that chooses a version of a group; otherwise ``None``."""
+    condition = node.inputs[0] if (node.domain, node.op_type) == ("", "If") and node.inputs else None
+    if condition is None:
+        return None
+    if not is_type_check(condition.producer()) and condition.metadata_props.get(CHECKED) != "true":
+        return None
+    branch = node.attributes.get("then_branch")
+    return None if branch is None or branch.is_ref() else branch.as_graph()
 
 
 def is_profiling_node(node: ir.Node | None, *op_types: str) -> bool:

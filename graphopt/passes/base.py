@@ -12,9 +12,10 @@ from graphopt import ir
 from graphopt.context import Context
 
 #: Features of models that passes provide: fused operators of the runtime, groups with native kernels, an
-#: opset that the user chose, and inputs that are declared as profile annotations describe them.
+#: opset that the user chose, inputs that are declared as profile annotations describe them, and groups that
+#: are specialized for annotated intermediate values.
 FUSED_OPERATORS, NATIVE_GROUPS, CHOSEN_OPSET = "fused-operators", "native-groups", "chosen-opset"
-SPECIALIZED_TYPES = "specialized-types"
+SPECIALIZED_TYPES, PROFILED_GROUPS = "specialized-types", "profiled-groups"
 
 
 class Pass(ABC):

@@ -38,11 +38,12 @@ PIPELINES = {
         "constant-propagation,cse,check-aliasing"
     ),
     "no-grad": (
-        "pre-passes,lower-sequences,specialize-types,batch-mm,fuse-groups,"
-        "post-passes,remove-type-specializations"
+        "pre-passes,lower-sequences,specialize-types,batch-mm,fuse-groups,guard-groups,"
+        "post-passes,remove-type-specializations,lower-fallbacks"
     ),
     "no-grad-builtin": (
-        "pre-passes,lower-sequences,batch-mm,fuse-builtin,post-passes,remove-type-specializations"
+        "pre-passes,lower-sequences,batch-mm,fuse-builtin,guard-groups,"
+        "post-passes,remove-type-specializations,lower-fallbacks"
     ),
     "profiling-insensitive": (
         "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
@@ -52,7 +53,8 @@ PIPELINES = {
         "clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce"
     ),
     "gradients": (
-        "create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,lower-fallbacks,remove-profile-nodes"
+        "create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,guard-groups,lower-fallbacks,"
+        "remove-profile-nodes"
     ),
     "profiling": "pre-autodiff,if-gradient(gradients,otherwise,no-grad),dce",
     "profiling-builtin": "pre-autodiff,if-gradient(gradients,otherwise,no-grad-builtin),dce",
@@ -106,9 +108,7 @@ SUMMARIES = {
 }
 
 #: Steps that pipelines name but that do not exist yet, with their descriptions.
-PLANNED: dict[str, str] = {
-    "lower-fallbacks": "replace guards by Ifs, with the general version in the other branch",
-}
+PLANNED: dict[str, str] = {}
 
 #: The packages of passes; those in ``graphopt.passes`` run passes and rules of callers.
 _PASSES = ("graphopt.passes", "graphopt.transforms")

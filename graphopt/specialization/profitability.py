@@ -6,64 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.context import Context, context_for
-from graphopt.control_flow.loops import loop_form, trips_of
-from graphopt.ops import graphopt_operators
+from graphopt.context import context_for
+from graphopt.control_flow.executed_nodes import GUARD_COST
+from graphopt.control_flow.executed_nodes import executed_nodes as count_executed_nodes
 from graphopt.profile import Guard, SpecializationKind, Variant
-from graphopt.specialization.guard_nodes import GuardNodes
+from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs
-
-#: Cost of a guard and its If, in executed nodes.
-_GUARD = 8
-#: Overhead of an iteration, in executed nodes.
-_ITERATION = {"Loop": 2, "Scan": 1}
-#: Assumed number of iterations of a loop whose trip count is unknown.
-_ITERATIONS = 8
 
 
 def executed_nodes(model: ir.Model, guard: Guard) -> int:
-    """The estimated number of nodes executed if ``guard`` holds.
-
-    Of an If, the larger branch counts; of a loop, all iterations count.
-    """
+    """The estimated number of nodes executed if ``guard`` holds."""
     found = specialize_inputs(model, guard)
     with context_for(found) as cx:
-        done: dict[ir.Graph, int] = {}
-        for key in ir.functions_callees_first(found):
-            _count(found.functions[key].graph, done, cx)
-        _count(found.graph, done, cx)
-    return done[found.graph]
-
-
-def _count(graph: ir.Graph, done: dict[ir.Graph, int], cx: Context) -> None:
-    """Store the executed nodes of ``graph`` and of its bodies in ``done``."""
-    for inner in reversed(list(ir.with_bodies(graph))):
-        done[inner] = sum(_cost(node, done, cx) for node in inner)
-
-
-def _cost(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
-    if node.op_type == "Constant" and not node.domain:
-        return 0
-    function = cx.model.functions.get(node.op_identifier())
-    if function is not None and node.domain != graphopt_operators.NATIVE_DOMAIN:
-        return done.get(function.graph, 1)  # absent for a recursive function, which ONNX forbids
-    bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
-    if not bodies:
-        return 1
-    form = loop_form(node, cx)
-    if form is None:
-        return 1 + max(bodies)
-    trips = trips_of(form, cx).most
-    return 1 + (_ITERATIONS if trips is None else trips) * (_ITERATION[node.op_type] + max(bodies))
+        return count_executed_nodes(found, cx)
 
 
 def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
     """The reason why ``variant`` saves less than its ``guard`` costs; ``None`` if it saves more."""
     before, after = executed_nodes(general, guard), executed_nodes(variant, guard)
-    if before - after > _GUARD:
+    if before - after > GUARD_COST:
         return None
     saved = "no executed node" if after >= before else f"about {before - after} of {before} executed nodes"
-    return f"it saves {saved}, and a guard costs {_GUARD}"
+    return f"it saves {saved}, and a guard costs {GUARD_COST}"
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from graphopt.transforms.profile.specialize_types import DECLARED, SpecializeTyp
 from graphopt.util.ort_array_conversion import numpy_type
 
 
-def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
+def specialize_inputs(model: ir.Model, guard: Guard, profile: Profile | None = None) -> ir.Model:
     """A copy of ``model`` whose inputs are declared as ``guard`` assumes; assumed contents become constants.
 
-    Optional inputs that the guard assumes to be absent are replaced by their defaults.
+    Optional inputs that the guard assumes to be absent are replaced by their defaults. Intermediate values
+    are annotated with their profile in ``profile``.
     """
-    found = annotate_inputs(model, guard)
+    found = annotate_inputs(model, guard, profile)
     with context_for(found) as cx:
         SpecializeTypes().run(found, cx)
         for value in found.graph.inputs:

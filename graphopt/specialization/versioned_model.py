@@ -13,10 +13,10 @@ from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.profile import Profile, Variant
+from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.specialization.branch_functions import add_functions
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.empty_model import empty_like
-from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
 from graphopt.specialization.variant_branch import Branch

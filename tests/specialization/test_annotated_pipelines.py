@@ -61,7 +61,7 @@ def test_pre_passes_observe_annotations_and_post_passes_types(
     found = graphopt.api.specialize(
         model, Specialization(profile), pipeline="profiling", pre_passes=look, post_passes=look
     )
-    assert lines()[:2] == ["nothing [N,4]"] * 2  # the general model
+    assert lines()[:2] == ["found [N,4]"] * 2  # the general model
     assert lines()[2:4] == ["found,w,x [N,4]", "found [3,4]"]
     assert found.report.verdict is not None and found.report.verdict.ok
     for size in (*sizes, 2):

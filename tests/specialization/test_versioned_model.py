@@ -139,7 +139,7 @@ def test_profile_of_another_model_is_rejected() -> None:
 
 def test_wrong_variant_is_dropped_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification detects a guard that is written wrongly."""
-    from graphopt.specialization import guard_nodes
+    from graphopt.profile import guard_nodes
 
     original = positions()
     how = Specialization(profile_of(original, *_RUNS))

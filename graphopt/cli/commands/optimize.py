@@ -334,8 +334,13 @@ def _write_to_stdout(model: ir.Model) -> int:
 
 def _check_guards(model: ir.Model, report: Report) -> None:
     """Check that the result has no new guards, which no runtime supports; otherwise nothing is written."""
-    from graphopt.ops.graphopt_operators import GUARD, GUARD_DOMAIN, guards_of
+    from graphopt.ops.graphopt_operators import GUARD, GUARD_DOMAIN, guards_of, type_checks_of
 
+    if checks := type_checks_of(model):
+        raise UsageError(
+            f"the optimized model has {counted(len(checks), 'type check')} left, which no runtime supports",
+            hint="let lower-fallbacks follow guard-groups",
+        )
     count = len(guards_of(model))
     if count > report.original.ops.get(f"{GUARD_DOMAIN}::{GUARD}", 0):
         raise UsageError(

@@ -13,11 +13,11 @@ from graphopt.context import Context
 from graphopt.ops import graphopt_operators
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.annotations import guard_attributes
+from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.profile.value_profile import ANY, is_symbol
 from graphopt.specialization.deopt.enclosing_graphs import Level
 from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.graph_writer import Writer
-from graphopt.specialization.guard_nodes import GuardNodes
 
 
 @dataclass(frozen=True)

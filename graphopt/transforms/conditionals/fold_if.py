@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.if_branches import branches_of
+from graphopt.control_flow.if_branches import branches_of, take_branch
 from graphopt.passes.base import Pass
 
 
@@ -33,18 +33,13 @@ class FoldIf(Pass):
         branches = branches_of(node)
         if condition is None or len(condition) != 1 or branches is None:
             return False
-        taken, other = branches if condition[0] else branches[::-1]
+        taken = branches[0] if condition[0] else branches[1]
         if node.graph is None or not cx.edit.supports_constants_of(node.graph, taken):
             return False
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return False
-        moved = list(taken)
-        for old, new in zip(node.outputs, cx.edit.inline_body(taken, node), strict=True):
-            cx.edit.replace(old, new)
-        cx.edit.clear_body(other)
-        cx.edit.remove(node)
-        cx.end_rewrite(action, node, moved)
+        cx.end_rewrite(action, node, take_branch(cx, node, taken))
         return True
 
     def _swap_negated(self, node: ir.Node, cx: Context) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.control_flow.if_branches import branches_of, take_branch
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
@@ -17,8 +18,8 @@ from graphopt.transforms.profile.clear_profile import ClearProfile
 class RemoveProfileNodes(Pass):
     """Remove all profiling nodes, guards and profile annotations, to make the model general again.
 
-    ``Profile(x) → x``, ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard: constants
-    that were folded from facts of guards are not restored.
+    ``Profile(x) → x``, ``Guard(x) → x``, ``If(TypeCheck(x)) {g(x)} else {f(x)} → f(x)``. This is correct only
+    if no rewrite has relied on a ``Guard``: constants that were folded from facts of guards are not restored.
 
     Modelled on ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
     """
@@ -38,6 +39,9 @@ class RemoveProfileNodes(Pass):
             graphopt_operators.PROFILE_ZERO,
             graphopt_operators.COUNTER,
         )
+        for check in graphopt_operators.type_checks_of(model):
+            if check.graph is not None:  # not in a specialized version that was removed before
+                self._remove_check(check, cx)
         for graph in ir.graphs_of(model):
             for node in list(graph):
                 if graphopt_operators.is_guard(node) and node.inputs and node.inputs[0] is not None:
@@ -59,3 +63,17 @@ class RemoveProfileNodes(Pass):
         cx.edit.remove(node)
         cx.end_rewrite(action, node, made)
         return True
+
+    def _remove_check(self, check: ir.Node, cx: Context) -> None:
+        """Remove ``check``, and replace the Ifs with this condition by their general versions."""
+        action = cx.begin_rewrite(self.name, check)
+        if action is None:
+            return
+        made: list[ir.Node] = []
+        for choice in list(ir.readers(check.outputs[0])):
+            branches = branches_of(choice)
+            if branches is not None and choice.graph is not None:
+                made += take_branch(cx, choice, branches[1])
+        if not ir.is_read(check.outputs[0]):
+            cx.edit.remove(check)
+        cx.end_rewrite(action, check, made)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphopt import ir
 from graphopt.inputs.run_once import run_once
 from graphopt.profile import Guard, ValueProfile
-from graphopt.specialization.guard_nodes import GuardNodes
+from graphopt.profile.guard_nodes import GuardNodes
 from tests.model_testing import parse
 
 _MODEL = """<ir_version: 8, opset_import: ["" : OPSET]>

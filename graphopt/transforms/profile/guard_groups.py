@@ -1,0 +1,244 @@
+"""guard-groups: specialize groups of nodes for profiled types, each behind a guard."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Action, Context, Refusal
+from graphopt.control_flow.executed_nodes import GUARD_COST
+from graphopt.fusion.group_functions import add_groups
+from graphopt.ops import graphopt_operators
+from graphopt.partitioning.outline_groups import in_rows
+from graphopt.partitioning.policy_interface import Decision, Role
+from graphopt.partitioning.propose_groups import Partition, edges, propose
+from graphopt.passes.base import PROFILED_GROUPS, Pass
+from graphopt.transforms.profile._assumed_facts import AssumedFacts, assumed_facts
+from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
+from graphopt.transforms.profile._specialized_region import SpecializedRegion, specialize_region
+
+#: First opset with the operators that guards need, and first IR version with initializers in branches.
+_OPSET, _IR_VERSION = 11, 4
+
+
+@dataclass(frozen=True)
+class GuardGroups(Pass):
+    """Specialize groups of nodes for the profile annotations, each behind a guard with a general version.
+
+    A group ``f`` has the nodes for which the annotated shapes imply more, and is replaced by
+    ``If(TypeCheck(x)) {g(x)} else {f(x)}``. ``g`` is ``f`` simplified for the shapes that the check names,
+    and is kept if it executes so many nodes fewer that the guard pays. Both branches share outer values, such
+    as weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
+    Bodies of ungrouped nodes, and functions that are autodiff groups, have groups of their own. Nodes whose
+    group is not guarded stay as they are, with the reason. Guarded groups are not visited again.
+
+    A fact about a value that a group reads is the one of its first use, else the one of its producer: facts
+    are inferred from all annotations.
+
+    Modelled on ``guardFusionGroups`` and ``guardDifferentiableGraph`` of PyTorch's JIT, which guard groups
+    that have been formed before; here the gain decides which nodes belong to a group.
+
+    Attributes:
+        cost: the number of executed nodes that a guard costs; a specialized version has to save more.
+    """
+
+    cost: int = GUARD_COST
+
+    name: ClassVar[str] = "guard-groups"
+    does: ClassVar[str] = "guarded"
+    provides: ClassVar[frozenset[str]] = frozenset({PROFILED_GROUPS})
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Visit outer graphs first: a group may contain whole loops."""
+        remove_profiling_nodes(
+            model, cx, self.name, graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO
+        )
+        with assumed_facts(cx) as facts:
+            if facts is not None and (reason := _unsupported(model)) is not None:
+                cx.refuse(Refusal(self.name, "", reason))
+            elif facts is not None:
+                for root in list(_roots(model)):
+                    self._visit(root, facts)
+
+    def _visit(self, root: ir.Graph, facts: AssumedFacts) -> None:
+        """Guard the groups of ``root`` and of the bodies in it."""
+        cx, pending = facts.cx, [root]
+        while pending:
+            graph = pending.pop()
+            proposal = propose(graph, _Policy(facts))
+            for node, reason in proposal.ungrouped.items():
+                if any(map(facts.is_sharper, node.outputs)):
+                    cx.refuse(Refusal(self.name, ir.label(node), reason))
+            outside = [
+                node
+                for node in graph
+                if node.domain == "" and graphopt_operators.guarded_branch(node) is None
+            ]
+            for region in self._profitable(proposal.groups, facts):
+                if (action := cx.begin_rewrite(self.name, region.group.nodes[0])) is not None:
+                    self._guard(region, action, facts)
+            pending += reversed([body for node in outside if node.graph is graph for body in ir.bodies(node)])
+
+    def _profitable(self, groups: Sequence[Partition], facts: AssumedFacts) -> Iterator[SpecializedRegion]:
+        """The specialized versions of ``groups`` that pay, reduced to the nodes that change if possible."""
+        for group in groups:
+            whole = specialize_region(group, facts)
+            reason = whole.shortfall(self.cost)
+            if reason is not None:
+                for node in group.nodes:
+                    facts.cx.refuse(Refusal(self.name, ir.label(node), reason))
+                continue
+            changed = frozenset(whole.changed_nodes())
+            if len(changed) == len(group.nodes):
+                yield whole
+                continue
+            reduced = propose(group.graph, _Policy(facts, changed)).groups
+            parts = [specialize_region(part, facts) for part in reduced]
+            parts = [part for part in parts if part.shortfall(self.cost) is None]
+            gain = sum(part.saved - self.cost for part in parts)
+            yield from parts if gain >= whole.saved - self.cost else [whole]
+
+    def _guard(self, region: SpecializedRegion, action: Action, facts: AssumedFacts) -> None:
+        """Replace the group by an If of both versions."""
+        cx, group = facts.cx, region.group
+        edit, graph, nodes = cx.edit, group.graph, group.nodes
+        edit.reorder(graph, in_rows(graph, [nodes], edges(list(graph), _Policy(facts).is_ordered)))
+        check = edit.make_node(
+            graphopt_operators.TYPE_CHECK,
+            list(region.assumptions.checked),
+            {
+                graphopt_operators.SEEN: json.dumps(
+                    [item.to_dict() for item in region.assumptions.checked.values()]
+                )
+            },
+            domain=graphopt_operators.GUARD_DOMAIN,
+            name=f"{nodes[0].name}_check",
+        )
+        check.outputs[0].type, check.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
+        special, general = _branch_of(region, cx), ir.Graph([], [], nodes=[], name="general")
+        choice = edit.make_node(
+            "If",
+            check.outputs,
+            {"then_branch": special, "else_branch": general},
+            outputs=len(group.outputs),
+            name=f"{nodes[0].name}_guarded",
+        )
+        edit.insert_before(nodes[0], [check, choice])
+        edit.import_domain(check)
+        inside = {
+            *nodes,
+            *(node for outer in nodes for body in ir.bodies(outer) for node in ir.walk_nodes(body)),
+        }
+        for old, new in zip(group.outputs, choice.outputs, strict=True):
+            type_, was_output = cx.facts.type(old) or old.type, old.is_graph_output()
+            edit.replace(old, new, keep=inside)
+            if not was_output:
+                edit.take_over(new, old)
+            new.type = new.type or type_
+        moved = edit.split_off(graph, nodes, [], group.outputs, "moved", {})
+        edit.set_outputs(general, edit.append_body(moved, general))
+        for value in general.outputs:
+            value.shape = None  # it may differ between branches; onnxruntime infers it
+        edit.note_origin([check, choice], list(nodes), self.name)
+        edit.resync("guard")
+        if graphopt_operators.has_groups(region.model):
+            add_groups(cx.model, [region.model])
+        cx.end_rewrite(action, general[0], [check, choice])
+
+
+def _unsupported(model: ir.Model) -> str | None:
+    """The reason why ``model`` can't have guards; ``None`` if it can."""
+    if model.ir_version < _IR_VERSION:
+        return f"IR version {model.ir_version} has no initializers in branches"
+    version = ir.standard_version(model.opset_imports)
+    return f"opset {version} lacks the operators that guards need" if version < _OPSET else None
+
+
+def _roots(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph, and the functions that are autodiff groups; other functions are inlined before."""
+    yield model.graph
+    version = ir.standard_version(model.opset_imports)
+    for function in model.functions.values():
+        same = ir.standard_version(function.opset_imports, version) == version
+        if same and function.domain == graphopt_operators.AUTODIFF_GROUPS:
+            yield function.graph
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """Members are the nodes for which the annotations imply more, and other nodes between them.
+
+    Attributes:
+        facts: the facts that the annotations imply.
+        wanted: if given, the only members.
+    """
+
+    facts: AssumedFacts
+    wanted: Container[ir.Node] | None = None
+    kind: str = "guarded"
+    minimum: int = 1
+
+    def size(self, nodes: Sequence[ir.Node]) -> int:
+        """The number of nodes."""
+        return len(nodes)
+
+    def is_ordered(self, node: ir.Node) -> bool:
+        """Whether ``node`` is random, stateful, unknown or a guard."""
+        return self.facts.cx.has_to_run(node) or not self.facts.cx.is_deterministic(node)
+
+    def decide(self, node: ir.Node) -> Decision:
+        """The role of ``node``."""
+        facts, cx = self.facts, self.facts.cx
+        if not facts.guarded.isdisjoint(node.outputs):
+            return Decision(Role.BOUNDARY, "its result is what a guard checks")
+        if graphopt_operators.guarded_branch(node) is not None:
+            return Decision(Role.BOUNDARY, "it is guarded")
+        if self.is_ordered(node):
+            return Decision(Role.BOUNDARY, "it is random or stateful, or its operator is unknown")
+        if node.op_identifier() in cx.model.functions and node.domain != graphopt_operators.NATIVE_DOMAIN:
+            return Decision(Role.BOUNDARY, "it calls a function; run inline-functions first")
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            return Decision(Role.BOUNDARY, "it refers to an attribute of its function")
+        if any(output.name and not _is_tensor(output, cx) for output in node.outputs):
+            return Decision(Role.BOUNDARY, "it returns a value that is not known to be a tensor")
+        if self.wanted is not None:
+            return Decision(Role.MEMBER if node in self.wanted else Role.PASSTHROUGH)
+        if any(map(facts.is_sharper, (*ir.reads(node), *node.outputs))):
+            return Decision(Role.MEMBER)
+        return Decision(Role.PASSTHROUGH, "the profile implies nothing for it")
+
+
+def _is_tensor(value: ir.Value, cx: Context) -> bool:
+    return isinstance(cx.facts.type(value) or value.type, ir.TensorType)
+
+
+def _branch_of(region: SpecializedRegion, cx: Context) -> ir.Graph:
+    """The specialized version as a branch, which reads the values that the group reads."""
+    graph, edit = region.model.graph, cx.edit
+    outer = {value.name: value for value in region.group.inputs}
+    copier = ir.Cloner(
+        value_name=lambda name: edit.fresh_name(f"{name}_special"),
+        node_name=lambda name: edit.fresh_node_name(f"{name}_special"),
+    )
+    for value in graph.inputs:
+        copier.values[value] = outer[value.name]
+    for value in graph.initializers.values():
+        same = outer.get(value.name)
+        if same is not None and ir.constant_of(same) is value.const_value:
+            copier.values[value] = same
+    branch = copier.body(graph, graph.outputs)
+    branch.name = "special"
+    outputs: dict[ir.Value, None] = {}
+    for value in branch.outputs:
+        if value in outputs or value.producer() is None or value.graph is not branch:
+            node = edit.make_node("Identity", [value], name=f"{value.name}_returned")
+            node.outputs[0].type = value.type
+            edit.append(branch, node)
+            value = node.outputs[0]
+        value.shape = None
+        outputs[value] = None
+    edit.set_outputs(branch, list(outputs))
+    return branch
