@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -18,7 +18,6 @@ from graphopt.errors import (
     UsageError,
     VerificationFailed,
     exhausted,
-    unknown,
 )
 from graphopt.instrument.model_summary import Interface
 from graphopt.instrument.report import Report
@@ -26,10 +25,10 @@ from graphopt.instrument.report.builder import ReportBuilder
 from graphopt.instrument.rewrite_stats import Stats
 from graphopt.ir.signature import diff
 from graphopt.model_arguments import copy
-from graphopt.numerics import Numerics
 from graphopt.ops import graphopt_operators
 from graphopt.optimize_options import OptimizeOptions
-from graphopt.ort.devices import CPU, target_device
+from graphopt.ort.devices import target_device
+from graphopt.pass_limits import make_options, vouch, within
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import History
@@ -39,10 +38,8 @@ from graphopt.util.option_table import picked
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.ort.devices import Device
     from graphopt.rewrite.fused_operators import Fused
     from graphopt.rewrite.missed_fusions import Missed
-    from graphopt.rewrite.rule import Rule
     from graphopt.verification.verdict import Verdict
     from graphopt.verification.verifier import Verifier
 
@@ -269,85 +266,6 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
     )
 
 
-def make_options(
-    settings: config.Settings,
-    options: OptimizeOptions | None = None,
-    *,
-    device: Device | None = None,
-    every_own: Sequence[Rule] = (),
-) -> Options:
-    """Limits of passes, from ``settings`` and ``options``.
-
-    Args:
-        settings: the current settings.
-        options: the options of ``optimize``.
-        device: the device for the result, if it affects the options.
-        every_own: all rules of the caller, including those that are steps of the pipeline.
-
-    Raises:
-        UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.
-    """
-    settled = settings.settle(options or {})
-    numerics = Numerics.REASSOCIATES
-    if settled["exact"]:
-        numerics = Numerics.EXACT
-    elif settled["fast_math"]:
-        numerics = Numerics.APPROXIMATES
-    skip, only = frozenset(settled["skip"] or ()), frozenset(settled["only"])
-    if skip or only:
-        skip, only = _rule_names(settled["skip"] or (), only, every_own)
-        if only and only <= skip:
-            raise UsageError("no rule remains: all selected rules are skipped")
-    costs = None
-    if device is not None:
-        from graphopt.cost.select_table import costs_for
-
-        costs = costs_for(settings.costs, device, settings.cache_dir)
-    return picked(
-        Options,
-        settled,
-        numerics=numerics,
-        skip=skip,
-        only=only or None,
-        share_buffers=tuple(settled["share_buffers"]),
-        device=device or CPU,
-        costs=costs,
-        # these depend on the model
-        dim_ranges={},
-        strict_fusion={},
-        rules=(),
-    )
-
-
-def _rule_names(
-    skip: Iterable[str], only: Iterable[str], own: Sequence[Rule]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """``skip`` and ``only`` with families replaced by their rules; ``own`` are the caller's rules."""
-    from graphopt.rules import all_rules
-
-    passes = registry().passes
-    rules = {rule.name: [rule.name] for rule in (*all_rules(), *own)}
-    families: dict[str, list[str]] = {}
-    for rule in (*all_rules(), *own):
-        families.setdefault(rule.family, []).append(rule.name)
-    names = {**families, **rules}
-    for name in sorted(only):
-        if name in names:
-            continue
-        if name in passes:
-            raise UsageError(
-                f"{name!r} is a pass, and only rewrite rules can be selected",
-                hint=f"--passes {name} runs only that pass",
-            )
-        raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")
-    for name in skip:
-        if name not in passes and name not in names:
-            raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
-    # a pass and a family of rules may have the same name; then both are skipped
-    left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
-    return frozenset(left_out), frozenset(rule for name in only for rule in names[name])
-
-
 def _conversion(target: int, settings: config.Settings) -> str:
     """The pass that converts a model to opset ``target``; for verification, the runtime must support it."""
     from graphopt.ort.target import Target
@@ -359,38 +277,6 @@ def _conversion(target: int, settings: config.Settings) -> str:
             hint="--no-verify skips this check",
         )
     return f"convert-opset{{target={target}}}"
-
-
-def vouch(
-    model: ir.Model,
-    dims: Mapping[str, int] | None = None,
-    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
-    options: Options | None = None,
-) -> Options:
-    """Fix ``dims`` in ``model`` in place; returns options with which facts also assume ``dim_ranges``.
-
-    Raises:
-        UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its
-            range.
-    """
-    from graphopt.inputs import dim_options
-
-    ranges = dim_options.vouch(model, dims or {}, dim_ranges or {})
-    return replace(options or Options(), dim_ranges=ranges)
-
-
-def within(
-    inputs: InputOptions | None, options: Options, seed: int, *, fixed: bool = False
-) -> InputOptions | None:
-    """``inputs`` restricted to the ranges of ``options``; new inputs are generated from ``seed``.
-
-    ``fixed``: whether dims of the model were also fixed.
-    """
-    from graphopt.inputs.feeds import InputOptions
-
-    if not options.dim_ranges and not fixed:
-        return inputs
-    return replace(inputs or InputOptions(seed=seed), ranges=options.dim_ranges, vouched=fixed)
 
 
 def is_heavy(model: ir.Model, limit: int) -> bool:

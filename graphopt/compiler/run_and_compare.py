@@ -10,9 +10,9 @@ from graphopt.compiler.environment import Environment
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
-from graphopt.optimization_attempt import vouch, within
 from graphopt.optimize_options import CompareOptions, DeviceOptions
 from graphopt.ort.session_options import SessionChoice, recommended
+from graphopt.pass_limits import vouch, within
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
