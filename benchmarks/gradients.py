@@ -4,6 +4,7 @@
     python -m benchmarks.gradients --only 'reduce_|pad'   tests whose names match
     python -m benchmarks.gradients --json out.json    with every test's verdict
     python -m benchmarks.gradients --split             forward and backward models against the joint graph
+    python -m benchmarks.gradients --by-group          gradients of groups against those of the whole model
     python -m benchmarks.gradients --peer --docs docs/gradients.md   compare with onnx-ad; rebuild the table
 
 The expected derivative is a central difference of onnx's reference evaluator, in float64, in a random
@@ -20,8 +21,9 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import numpy as np
 import onnx
@@ -30,8 +32,10 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.backward_models import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
 from benchmarks.common import arguments, markdown_table, publish
-from benchmarks.split_step import difference
+from benchmarks.split_step import difference, run_model, same_results
 from graphopt import ir
+from graphopt.autodiff.by_group import ByGroup
+from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ops import traits
@@ -364,20 +368,42 @@ def split_of(case: Case, budget: float) -> tuple[str, str]:
     return difference(found, {**case.feeds, **given})
 
 
-def _judge_splits(tests: list[Case]) -> int:
-    """Report the number of equivalent splits; the exit status is 1 if any is not."""
-    status = 0
-    for budget in (1.0, 0.0):
-        counts: Counter[str] = Counter()
-        for case in tests:
-            verdict, reason = split_of(case, budget)
-            counts[verdict] += 1
-            if verdict in ("different", "broken"):
-                print(f"{verdict}: {case.name}: {reason}")
-                status = 1
-        print(
-            f"budget {budget:g}: " + "  ".join(f"{verdict} {counts[verdict]}" for verdict in sorted(counts))
+def by_group_of(case: Case) -> tuple[str, str]:
+    """Compare gradients by group with those of the whole model: ``equal``, ``refused`` …; a reason."""
+    model, found = ir.from_proto(case.model), list[Joint | str]()
+    for by in (None, ByGroup(minimum=1)):
+        try:
+            found.append(differentiate(model, case.real, case.varied, by=by))
+        except GraphoptError as error:
+            found.append(error.message)
+    whole, grouped = found
+    if isinstance(whole, str) or isinstance(grouped, str):
+        return ("refused" if whole == grouped else "different"), f"{whole} is {grouped}"
+    if not all(traits.is_deterministic(node, {}) for node in whole.model.graph):
+        return "random", ""
+    random = np.random.default_rng(0)
+    try:
+        outputs = session.run(
+            session.create(case.model.SerializeToString(), threads=1), case.feeds, case.real
         )
+        cotangents = [np.asarray(random.standard_normal(value.shape), value.dtype) for value in outputs]
+        feeds = case.feeds | dict(zip(whole.cotangents.values(), cotangents, strict=True))
+        expected = run_model(whole.model, feeds, "off")
+    except RuntimeFailure as error:
+        return "unfit", error.message
+    return same_results(expected, lambda: run_model(grouped.model, feeds, "off"))
+
+
+def _judge(kind: str, tests: list[Case], judged: Callable[[Case], tuple[str, str]]) -> int:
+    """Report the number of equivalent results; the exit status is 1 if any is not."""
+    status, counts = 0, Counter[str]()
+    for case in tests:
+        verdict, reason = judged(case)
+        counts[verdict] += 1
+        if verdict in ("different", "broken"):
+            print(f"{verdict}: {case.name}: {reason}")
+            status = 1
+    print(f"{kind}: " + "  ".join(f"{verdict} {counts[verdict]}" for verdict in sorted(counts)))
     return status
 
 
@@ -386,12 +412,20 @@ def main(words: list[str] | None = None) -> int:
     parser = arguments(__doc__.partition("\n")[0], models=False)
     parser.add_argument("--only", metavar="RE", help="tests whose names match")
     parser.add_argument("--split", action="store_true", help="only compare splits with joint graphs")
+    parser.add_argument(
+        "--by-group",
+        action="store_true",
+        help="only compare gradients by group with those of the whole model",
+    )
     parser.add_argument("--peer", action="store_true", help="judge onnx-ad, too, and compare")
     options = parser.parse_args(words)
     start = time.perf_counter()
     tests = list(cases(options.only))
     if options.split:
-        return _judge_splits(tests)
+        kinds = {f"budget {budget:g}": partial(split_of, budget=budget) for budget in (1.0, 0.0)}
+        return max(_judge(kind, tests, judged) for kind, judged in kinds.items())
+    if options.by_group:
+        return _judge("by group", tests, by_group_of)
     outcomes = [judge(case) for case in tests]
     print("\n".join(summary(outcomes)))
     told = {"graphopt": [asdict(outcome) for outcome in outcomes]}

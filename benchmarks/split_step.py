@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,14 @@ def difference(found: Split, feeds: Mapping[str, Any]) -> tuple[str, str]:
     verdict = "equal"
     for level in ("off", "default"):
         try:
-            expected = _run(found.joint.model, feeds, level)
+            expected = run_model(found.joint.model, feeds, level)
         except RuntimeFailure as error:
             return "unfit", error.message
         try:
-            forward = _run(found.forward, feeds, level)
+            forward = run_model(found.forward, feeds, level)
             known = {**feeds, **forward}
             takes = [value.name for value in found.backward.graph.inputs if value.name in known]
-            actual = {**forward, **_run(found.backward, {name: known[name] for name in takes}, level)}
+            actual = {**forward, **run_model(found.backward, {name: known[name] for name in takes}, level)}
         except RuntimeFailure as error:
             return "broken", error.message
         for name, value in expected.items():
@@ -91,7 +91,24 @@ def difference(found: Split, feeds: Mapping[str, Any]) -> tuple[str, str]:
     return verdict, ""
 
 
-def _run(model: ir.Model, feeds: Mapping[str, Any], level: Any) -> dict[str, Any]:
+def same_results(expected: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> tuple[str, str]:
+    """Compare ``expected`` with the results of ``run``; see :func:`difference`."""
+    try:
+        actual = run()
+    except RuntimeFailure as error:
+        return "broken", error.message
+    verdict = "equal"
+    for name, value in expected.items():
+        reason = _differs(value, actual[name])
+        if reason == "rounding":
+            verdict = "rounding"
+        elif reason:
+            return "different", f"{name}: {reason}"
+    return verdict, ""
+
+
+def run_model(model: ir.Model, feeds: Mapping[str, Any], level: Any) -> dict[str, Any]:
+    """The outputs of ``model``, at a level of onnxruntime's optimizations."""
     running = session.create(ir.to_bytes(model), optimizations=level, threads=1)
     names = [value.name or "" for value in model.graph.outputs]
     own = {value.name for value in model.graph.inputs}

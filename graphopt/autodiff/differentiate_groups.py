@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 
 from graphopt import ir
-from graphopt.autodiff.group_gradient import GroupGradient, group_gradient
+from graphopt.autodiff.group_gradient import GroupGradient, SplitOptions, group_gradient
 from graphopt.autodiff.reverse_mode import is_real
 from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient
 from graphopt.context import Context, Refusal
@@ -17,7 +17,12 @@ Key = tuple[str, str, str]
 
 
 def differentiate_groups(
-    cx: Context, owner: str, *, useful: Container[ir.Value] | None = None, strict_opset: bool = False
+    cx: Context,
+    owner: str,
+    *,
+    useful: Container[ir.Value] | None = None,
+    strict_opset: bool = False,
+    options: SplitOptions | None = None,
 ) -> dict[Key, GroupGradient]:
     """Split the function of each group into a forward and a backward function.
 
@@ -28,13 +33,14 @@ def differentiate_groups(
         owner: the pass, for reports.
         useful: the outputs of calls whose cotangents may be needed; by default all that require a gradient.
         strict_opset: raise NeedsOpset if a gradient needs a newer opset; by default, the group is inlined.
+        options: options of the splits.
 
     Returns:
         The gradient of each group.
     """
     model = cx.model
     found: dict[Key, GroupGradient] = {}
-    for key, calls in _calls(model).items():
+    for key, calls in calls_of_groups(model).items():
         function = model.functions[key]
         if (
             graphopt_operators.AUTODIFF_BACKWARD,
@@ -53,7 +59,9 @@ def differentiate_groups(
         try:
             if not outputs or not inputs:
                 raise NoGradient(function.name, function.name, "no gradient passes it")
-            gradient = group_gradient(function, cx, outputs=outputs, inputs=inputs)
+            gradient = group_gradient(
+                function, cx, outputs=outputs, inputs=inputs, options=options or SplitOptions()
+            )
         except NeedsOpset as error:
             if strict_opset:
                 raise
@@ -91,7 +99,7 @@ def inline_group(function: ir.Function, calls: Sequence[ir.Node], cx: Context, o
     return made
 
 
-def _calls(model: ir.Model) -> dict[Key, list[ir.Node]]:
+def calls_of_groups(model: ir.Model) -> dict[Key, list[ir.Node]]:
     """The calls of each group, in order."""
     found: dict[Key, list[ir.Node]] = {
         key: [] for key in model.functions if key[0] == graphopt_operators.AUTODIFF_GROUPS

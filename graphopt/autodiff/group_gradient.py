@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from graphopt import ir
 from graphopt.autodiff.joint_graph import Joint, differentiate
+from graphopt.autodiff.losses import dynamic_dims
 from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient, StoppedGradient
-from graphopt.autodiff.split_joint import Split, split_joint
+from graphopt.autodiff.split_joint import Split, SplitReport, split_joint
 from graphopt.context import Context, context_for
 from graphopt.ops import graphopt_operators
 from graphopt.passes.pipelines import make_pipeline
@@ -29,6 +30,15 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class SplitOptions:
+    """The options of a split; see :func:`graphopt.autodiff.split_joint.split`."""
+
+    memory_budget: float = 1.0
+    save_all: bool = False
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class GroupGradient:
     """The gradient of a group.
 
@@ -39,6 +49,7 @@ class GroupGradient:
         operands: the inputs of ``backward``.
         gradients: the inputs of ``forward`` whose gradients ``backward`` returns, by index.
         stopped: nodes of the group through which the gradient flows only in part, or not at all.
+        report: sizes and costs.
     """
 
     forward: ir.Function
@@ -46,16 +57,31 @@ class GroupGradient:
     outputs: int
     operands: tuple[Operand, ...]
     gradients: tuple[int, ...]
-    stopped: tuple[StoppedGradient, ...] = field(default=())
+    stopped: tuple[StoppedGradient, ...]
+    report: SplitReport
 
     @property
     def cotangents(self) -> tuple[int, ...]:
         """The outputs whose cotangents ``backward`` reads, by index."""
         return tuple(operand.index for operand in self.operands if operand.kind == "cotangent")
 
+    def sources(self, index: int, call: ir.Node) -> list[ir.Value]:
+        """The inputs of ``call`` that output ``index`` depends on."""
+        needed = {self.forward.outputs[index]: None}
+        for node in reversed(self.forward.graph):
+            if any(output in needed for output in node.outputs):
+                needed.update(dict.fromkeys(ir.reads(node)))
+        pairs = zip(self.forward.inputs, call.inputs, strict=False)
+        return [value for formal, value in pairs if formal in needed and value is not None]
+
 
 def group_gradient(
-    function: ir.Function, cx: Context, *, outputs: Iterable[int], inputs: Iterable[int]
+    function: ir.Function,
+    cx: Context,
+    *,
+    outputs: Iterable[int],
+    inputs: Iterable[int],
+    options: SplitOptions,
 ) -> GroupGradient:
     """The gradient of the group ``function`` of the model of ``cx``, which is not modified.
 
@@ -64,6 +90,7 @@ def group_gradient(
     Args:
         outputs: the outputs with cotangents, by index.
         inputs: the inputs whose gradients are needed, by index.
+        options: options of the split; dims that no input of the group has are ignored.
 
     Raises:
         NoGradient: an operator has no gradient, or no gradient flows through the group.
@@ -75,13 +102,20 @@ def group_gradient(
     model = _as_model(function, cx)
     wrt = [function.inputs[index].name or "" for index in inputs]
     ends = [function.outputs[index].name or "" for index in outputs]
-    joint = differentiate(model, ends, wrt, scaled=True, warn=False)
+    joint = differentiate(model, ends, wrt, scaled=True, warn=False, simplified=True)
     if joint.opset is not None:
         raise NeedsOpset(joint.opset)
     if len(joint.unrelated) == len(joint.gradients):
         reason = joint.stopped[-1].reason if joint.stopped else "no input is differentiable"
         raise NoGradient(function.name, function.name, f"no gradient flows through the group: {reason}")
-    return _gradient_of(function, joint, split_joint(joint))
+    known = dynamic_dims(joint.model)
+    found = split_joint(
+        joint,
+        memory_budget=options.memory_budget,
+        save_all=options.save_all,
+        dims={name: size for name, size in options.dims.items() if name in known},
+    )
+    return _gradient_of(function, joint, found)
 
 
 def _as_model(function: ir.Function, cx: Context) -> ir.Model:
@@ -120,6 +154,7 @@ def _gradient_of(function: ir.Function, joint: Joint, found: Split) -> GroupGrad
         tuple(sources[value.name] for value in backward.inputs),
         tuple(place[by_output[value.name or ""]] for value in results),
         tuple(joint.stopped),
+        found.report,
     )
 
 

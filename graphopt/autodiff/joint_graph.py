@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from graphopt.autodiff.drop_unproven_shapes import drop_unproven_shapes
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.return_running_statistics import return_state, statistics
-from graphopt.autodiff.reverse_mode import backward, is_real
+from graphopt.autodiff.reverse_mode import ByRule, backward, is_real
 from graphopt.autodiff.rule_registry import IncompleteGradient, NeedsOpset, StoppedGradient
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
@@ -50,6 +51,8 @@ class Joint:
         state: the name of the output with the next value of each running statistic of BatchNormalization in
             training mode, by the name of the statistic.
         opset: the opset that the model was converted to; ``None`` if it was not converted.
+        excluded: the reason why members of groups of names, such as ``params``, have no gradient: it would
+            have to pass an operator without one. Only if the model is differentiated by group.
     """
 
     model: ir.Model = field(repr=False)
@@ -61,6 +64,7 @@ class Joint:
     stopped: list[StoppedGradient] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
     opset: int | None = None
+    excluded: dict[str, str] = field(default_factory=dict)
 
 
 def differentiate(
@@ -72,6 +76,8 @@ def differentiate(
     optimize: bool = True,
     scaled: bool = False,
     warn: bool = True,
+    simplified: bool = False,
+    by: ByRule | None = None,
 ) -> Joint:
     """The joint graph of ``model``, which is not modified.
 
@@ -86,6 +92,8 @@ def differentiate(
         optimize: run the pipeline ``joint`` over the result.
         scaled: whether the cotangent of the loss is an input ``cotangent.<loss>``, with default 1.
         warn: whether to warn about incomplete gradients.
+        simplified: whether the model is simplified already.
+        by: differentiates nodes, by default each by the rule of its operator.
 
     Warns:
         IncompleteGradient: only part of an operator's gradient flows; see ``stopped``.
@@ -99,21 +107,23 @@ def differentiate(
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
     model = expose_parameters(model, wrt)
     names = wrt_names(model, wrt)
-    needed = OLDEST
+    needed, by = OLDEST, by or ByRule()
     while True:
         joint = Joint(copy(model))
         # training changes differentiated parameters and running statistics
         with ir.as_variables(joint.model.graph, [*names, *statistics(joint.model.graph)]):
             _prepare(joint, needed)
-            if optimize:
+            if optimize and not simplified:
                 _simplify(joint.model, loss, names)
             try:
                 with context_for(joint.model) as cx:
-                    _add_gradients(joint, cx, loss, names, outputs, scaled)
+                    _outline(cx, by, _ends(loss), names)
+                    _add_gradients(joint, cx, loss, names, outputs, scaled, by)
             except NeedsOpset as error:
                 needed = error.version
                 continue
-            _run("joint" if optimize else "dce", joint.model)
+            for pipeline in filter(None, (by.lowering, "joint" if optimize else "dce")):
+                _run(pipeline, joint.model)
         fault = ir.find_fault(joint.model)
         if fault is not None:
             raise AssertionError(f"the joint graph is broken: {fault.sentence}")
@@ -156,20 +166,36 @@ def _prepare(joint: Joint, opset: int) -> None:
 
 def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[str]) -> None:
     """Simplify the model; the named values remain."""
-    graph = model.graph
-    values = _values(graph)
-    if isinstance(loss, Loss):
-        names = [loss.prediction, loss.target]
-    else:
-        names = [loss] if isinstance(loss, str) else list(loss)
-    count = len(graph.outputs)
-    with context_for(model) as cx:
-        for name in dict.fromkeys([*names, *wrt]):
-            value = values.get(name)
-            if value is not None and not (value.is_graph_input() or value.is_graph_output()):
-                cx.edit.add_output(graph, value)  # preserves the value and its name
+    with context_for(model) as cx, _keeping(cx, [*_ends(loss), *wrt]):
         make_pipeline(_PRIMAL).run(model, cx)
-        cx.edit.set_outputs(graph, list(graph.outputs)[:count])
+
+
+def _ends(loss: str | Loss | Sequence[str]) -> list[str]:
+    """The names of values that the loss, or cotangents, refer to."""
+    if isinstance(loss, Loss):
+        return [loss.prediction, loss.target]
+    return [loss] if isinstance(loss, str) else list(loss)
+
+
+@contextmanager
+def _keeping(cx: Context, names: Iterable[str]) -> Iterator[None]:
+    """Preserve the named values, with their names, by returning them within the block."""
+    graph = cx.model.graph
+    values, count = _values(graph), len(graph.outputs)
+    for name in dict.fromkeys(names):
+        value = values.get(name)
+        if value is not None and not (value.is_graph_input() or value.is_graph_output()):
+            cx.edit.add_output(graph, value)
+    yield
+    cx.edit.set_outputs(graph, list(graph.outputs)[:count])
+
+
+def _outline(cx: Context, by: ByRule, ends: Sequence[str], wrt: Iterable[str]) -> None:
+    """Let ``by`` prepare the model; the named values remain."""
+    wrt = list(wrt)
+    with _keeping(cx, [*ends, *wrt]):
+        values = _values(cx.model.graph)
+        by.begin(cx, [name for name in ends if name in values], [name for name in wrt if name in values])
 
 
 def _add_gradients(
@@ -179,6 +205,7 @@ def _add_gradients(
     wrt: Mapping[str, bool],
     outputs: str,
     scaled: bool,
+    by: ByRule,
 ) -> None:
     graph = cx.model.graph
     output_copies = drop_unproven_shapes(cx)
@@ -206,11 +233,17 @@ def _add_gradients(
             cotangents[value] = cx.edit.add_input(input_name, op.dtype(value), declared_dims(cx, value))
             joint.cotangents[name] = input_name
     targets = wrt_values(wrt, values, cx)
-    found = backward(op, graph, cotangents, targets)
+    found = backward(op, graph, cotangents, targets, by)
+    excluded = by.excluded(graph)
     joint.stopped = found.stopped
     order = _order(cx.model.graph)
     for value in targets:
         own = output_copies.get(value, value).name or ""
+        if value in excluded:
+            if wrt[own]:
+                raise excluded[value]
+            joint.excluded[own] = excluded[value].message
+            continue
         gradient = found.gradients.get(value)
         if gradient is None:
             joint.unrelated.append(own)
@@ -221,6 +254,8 @@ def _add_gradients(
         name = f"{PREFIX}{order}.{own}"
         joint.gradients[own] = name
         cx.edit.add_output(graph, _as_output(op, gradient, name, value))
+    if not joint.gradients and excluded:
+        raise next(iter(excluded.values()))
     if not joint.gradients:
         raise UsageError(
             "the loss depends on none of the values to differentiate by", hint=_independence_hint(joint)

@@ -47,6 +47,7 @@ class NodeBuilder:
         self._made: list[ir.Node] = []
         self._own: set[ir.Node] = set()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
+        self._constant_graph = graph
 
     # Nodes ---------------------------------------------------------------------------------
 
@@ -174,6 +175,12 @@ class NodeBuilder:
             self.cx.facts.assume_declared(value)
         return self.within(self.cx.edit.begin_body(self.graph, inputs, name))
 
+    def begin_region(self, name: str) -> Self:
+        """A builder for a new body without inputs, with the constants of this builder."""
+        inner = self.begin_body(name)
+        inner._constants, inner._constant_graph = self._constants, self._constant_graph
+        return inner
+
     def end_body(self, outputs: Sequence[ir.Value]) -> ir.Graph:
         """The finished body, which returns ``outputs``.
 
@@ -259,7 +266,7 @@ class NodeBuilder:
         key = (data.dtype.name, data.shape, data.tobytes()) if isinstance(data, np.ndarray) else (id(data),)
         value = self._constants.get(key)
         if value is None:
-            value = self._constants[key] = self.cx.edit.constant(self.graph, data, "grad_const")
+            value = self._constants[key] = self.cx.edit.constant(self._constant_graph, data, "grad_const")
         return value
 
     def number(self, number: float, like: ir.Value) -> ir.Value:

@@ -11,7 +11,7 @@ from graphopt.autodiff.losses import dynamic_dims
 from graphopt.autodiff.return_running_statistics import is_training
 from graphopt.context import Context
 from graphopt.errors import unknown
-from graphopt.ops import traits
+from graphopt.ops import graphopt_operators, traits
 
 #: Assumed size of a value of unknown type and shape, in bytes.
 _UNKNOWN = 4 * TYPICAL * TYPICAL
@@ -34,6 +34,8 @@ def recompute_obstacle(node: ir.Node, cx: Context) -> str | None:
         return None if same else "its running statistics have another type than its scale"
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
         return "it is control flow"
+    if node.domain == graphopt_operators.AUTODIFF_GROUPS:
+        return "the residuals of its group are selected"
     if not cx.is_deterministic(node):
         return "it is not deterministic"
     return None
@@ -76,7 +78,9 @@ class Estimates:
         return _UNKNOWN if size is None or (size == 0 and not isinstance(symbolic, int)) else size
 
     def flops(self, node: ir.Node) -> int:
-        """The floating-point operations of ``node``; 0 if unknown."""
+        """The floating-point operations of ``node``; 0 if unknown, or if it calls a group."""
+        if node.domain in (graphopt_operators.AUTODIFF_GROUPS, graphopt_operators.AUTODIFF_BACKWARD):
+            return 0
         cost = cost_of(node, self._cx.facts)
         return 0 if cost is None else self._number(cost.flops) or 0
 

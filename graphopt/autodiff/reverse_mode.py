@@ -54,8 +54,54 @@ def is_real(value: ir.Value, cx: Context) -> bool:
     return type_ is None or type_.dtype in FLOATS or type_.dtype == ir.DataType.UNDEFINED
 
 
+class ByRule:
+    """Differentiates each node by the rule of its operator.
+
+    Attributes:
+        lowering: a pipeline that replaces operators of ``graphopt.ad`` in the result.
+    """
+
+    lowering: str = ""
+
+    def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
+        """Prepare the model for the gradients of the values ``ends`` by the values ``wrt``."""
+
+    def excluded(self, graph: ir.Graph) -> Mapping[ir.Value, NoGradient]:
+        """Values whose gradients would have to pass an operator without a gradient, if that is no error."""
+        return {}
+
+    def add(self, op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The sum of two gradients of a value."""
+        return op.sum_gradients(a, b)
+
+    def rule(self, node: ir.Node, cx: Context) -> Gradient | NonDifferentiable | None:
+        """The declaration for ``node``, if any."""
+        return rule_registry.find(node.domain, node.op_type, cx.version(node))
+
+    def has_gradient(self, output: ir.Value, cx: Context) -> bool:
+        """Whether ``output`` of a node may have a gradient."""
+        return bool(output.name) and is_real(output, cx)
+
+    def apply(
+        self,
+        op: GraphBuilder,
+        node: PrimalNode,
+        rule: Gradient | None,
+        cotangents: Sequence[ir.Value | None],
+    ) -> Sequence[tuple[ir.Value, ir.Value]]:
+        """The nonzero and needed cotangents of the values that ``node`` reads."""
+        return _apply_rule(op, node, rule, cotangents)
+
+
+_BY_RULE = ByRule()
+
+
 def backward(
-    op: GraphBuilder, graph: ir.Graph, cotangents: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+    op: GraphBuilder,
+    graph: ir.Graph,
+    cotangents: Mapping[ir.Value, ir.Value],
+    wrt: Iterable[ir.Value],
+    by: ByRule = _BY_RULE,
 ) -> Backward:
     """The gradients of ``wrt``, given cotangents of values of ``graph``.
 
@@ -64,12 +110,13 @@ def backward(
         graph: the main graph or a body; nodes added during the walk are not visited.
         cotangents: the cotangents of values of ``graph``, of the same shape and element type.
         wrt: inputs, initializers or intermediate values of ``graph``, or values that it captures.
+        by: differentiates a node.
 
     Raises:
         NoGradient: an active node has no gradient.
         NeedsOpset: a gradient rule requires a newer opset.
     """
-    found = _backward(op, list(graph), cotangents, wrt)
+    found = _backward(op, list(graph), cotangents, wrt, by)
     found.stopped += op.stopped
     op.prefix = "grad"
     return found
@@ -80,20 +127,21 @@ def _backward(
     nodes: Sequence[ir.Node],
     cotangents: Mapping[ir.Value, ir.Value],
     wrt: Iterable[ir.Value],
+    by: ByRule = _BY_RULE,
 ) -> Backward:
     cx = op.cx
     wrt = list(dict.fromkeys(wrt))
     found = Backward()
     varied, useful = dict.fromkeys(wrt), dict.fromkeys(cotangents)
-    active = _active_nodes(nodes, useful, varied, found, cx)
-    accumulated = _Cotangents(op, cotangents)
+    active = _active_nodes(nodes, useful, varied, found, cx, by)
+    accumulated = _Cotangents(op, cotangents, by)
     for node, rule in reversed(active):
         own = [accumulated.total(output) for output in node.outputs]
         if all(dy is None for dy in own):
             continue
         primal = PrimalNode(node, cx, varied, useful)
         op.prefix = f"{primal.label}_grad"
-        for value, dx in _apply_rule(op, primal, rule, own):
+        for value, dx in by.apply(op, primal, rule, own):
             accumulated.add(value, dx)
     for value in wrt:
         total = accumulated.total(value)
@@ -108,6 +156,7 @@ def _active_nodes(
     varied: dict[ir.Value, None],
     found: Backward,
     cx: Context,
+    by: ByRule = _BY_RULE,
 ) -> list[tuple[ir.Node, Gradient | None]]:
     """The nodes between ``varied`` and ``useful`` values, with their rules.
 
@@ -122,8 +171,8 @@ def _active_nodes(
     for node in reversed(useful_nodes):
         if not any(value in varied for value in ir.reads(node)):
             continue
-        real = [output for output in node.outputs if output.name and is_real(output, cx)]
-        rule = rule_registry.find(node.domain, node.op_type, cx.version(node))
+        real = [output for output in node.outputs if by.has_gradient(output, cx)]
+        rule = by.rule(node, cx)
         if isinstance(rule, NonDifferentiable):
             if not rule.quiet:
                 found.stopped.append(StoppedGradient(node.op_type, ir.label(node), rule.reason))
@@ -174,8 +223,8 @@ def active_carries(
 class _Cotangents:
     """The cotangents of values, accumulated over their readers."""
 
-    def __init__(self, op: GraphBuilder, initial: Mapping[ir.Value, ir.Value]) -> None:
-        self._op = op
+    def __init__(self, op: GraphBuilder, initial: Mapping[ir.Value, ir.Value], by: ByRule) -> None:
+        self._op, self._by = op, by
         self._terms = {value: [dy] for value, dy in initial.items()}
 
     def add(self, value: ir.Value, dx: ir.Value) -> None:
@@ -190,7 +239,7 @@ class _Cotangents:
         while len(terms) > 1:
             last = terms.pop()
             self._op.prefix = f"{value.name}_grad"
-            terms[-1] = self._op.sum_gradients(terms[-1], last)
+            terms[-1] = self._by.add(self._op, terms[-1], last)
         return terms[0]
 
 

@@ -6,6 +6,7 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize
 from graphopt.executor.fusers import FUSERS, check_fuser
+from graphopt.ops import graphopt_operators
 
 
 def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result | None:
@@ -28,4 +29,8 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
     pipeline = FUSERS[check_fuser(fuser or env.given.get("fuser") or "none")].post_grad
     if pipeline is None:
         return None
+    if graphopt_operators.has_groups(
+        model, graphopt_operators.AUTODIFF_GROUPS, graphopt_operators.AUTODIFF_BACKWARD
+    ):
+        pipeline = f"inline-functions,{pipeline}"
     return optimize(Environment(env.settings), model, pipeline=pipeline, device=env.device)

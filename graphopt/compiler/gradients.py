@@ -33,6 +33,7 @@ def differentiate(
     outputs: str = "all",
     optimize: bool = True,
     fuser: str | None = None,
+    by_group: bool = False,
 ) -> Joint:
     """The joint graph: a model that also returns the gradients of a loss, built from ordinary operators.
 
@@ -56,17 +57,23 @@ def differentiate(
         optimize: run the pipeline ``joint`` over the result.
         fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime, ``native``
             also for groups with compiled kernels. By default, nothing is fused.
+        by_group: differentiate groups of nodes, as :func:`partition` finds them. Each becomes a forward and a
+            backward function, which are inlined before nodes are fused. A member of ``params`` or ``inputs``
+            whose gradient would have to pass an operator without one is omitted, not an error;
+            ``excluded`` of the result has the reasons.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
         NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
-    from graphopt.autodiff.joint_graph import differentiate
+    from graphopt.autodiff import by_group as groups
+    from graphopt.autodiff import joint_graph
     from graphopt.autodiff.losses import parsed
 
     found = env.load(model)
-    joint = differentiate(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
+    function = groups.differentiate if by_group else joint_graph.differentiate
+    joint = function(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
     fused = fuse(env, joint.model, fuser)
     return joint if fused is None else replace(joint, model=fused.model)
 
@@ -83,6 +90,7 @@ def split(
     save_everything: bool = False,
     dims: Mapping[str, int] | None = None,
     fuser: str | None = None,
+    by_group: bool = False,
 ) -> Split:
     """A forward model, which also returns residuals, and a backward model from residuals to gradients.
 
@@ -101,16 +109,19 @@ def split(
         save_everything: recompute nothing.
         dims: sizes of dynamic dims for estimates, by default 16. Both models remain dynamic.
         fuser: as for :func:`differentiate`, for each of the two models.
+        by_group: as for :func:`differentiate`; residuals are selected in each group, and between groups.
 
     Raises:
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`differentiate`.
         NoGradient, UnsupportedModel: as for :func:`differentiate`.
     """
+    from graphopt.autodiff import by_group as groups
+    from graphopt.autodiff import split_joint
     from graphopt.autodiff.losses import parsed
-    from graphopt.autodiff.split_joint import split as split_model
 
     found = env.load(model)
-    halves = split_model(
+    function = groups.split if by_group else split_joint.split
+    halves = function(
         found,
         parsed(loss, found),
         wrt,
@@ -158,6 +169,7 @@ def value_and_grad(
     outputs: Iterable[str] = (),
     threads: int | None = None,
     fuser: str | None = None,
+    by_group: bool = False,
     **options: Unpack[DeviceOptions],
 ) -> ValueAndGrad:
     """A function from inputs to a loss and its gradients, evaluated by onnxruntime.
@@ -175,7 +187,7 @@ def value_and_grad(
         model, loss, wrt: as for :func:`differentiate`.
         outputs: names of outputs of the model, such as logits, that each call stores in ``f.outputs``.
         threads: threads inside one operator; by default one per core.
-        fuser: as for :func:`differentiate`.
+        fuser, by_group: as for :func:`differentiate`.
         options: as for :func:`graphopt.optimize`.
 
     Raises:
@@ -186,7 +198,9 @@ def value_and_grad(
 
     kept = list(outputs)
     env = env.having(options)
-    joint = differentiate(env.without("fuser"), model, loss, wrt, outputs="all" if kept else "loss")
+    joint = differentiate(
+        env.without("fuser"), model, loss, wrt, outputs="all" if kept else "loss", by_group=by_group
+    )
 
     def prepare(model: ir.Model) -> tuple[ir.Model, SessionChoice]:
         fused = fuse(env, model, fuser)

@@ -228,7 +228,13 @@ class Executor:
             plan = self._gradients.get(names)
             if plan is None:
                 original = self._specializer.cache.original.read()
-                plan = GradientPlan(original, names, self._executor_of, self.options.profiled_runs)
+                plan = GradientPlan(
+                    original,
+                    names,
+                    self._executor_of,
+                    self.options.profiled_runs,
+                    by_group=self.options.by_group,
+                )
                 self._gradients[names] = plan
         return plan.forward(feeds)
 

@@ -29,6 +29,7 @@ class ExecutorOptions:
         depth: the maximum number of specializations, failed ones included; by default that of the strategy.
         requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients. Pipelines
             with a path for gradients then use this path.
+        by_group: differentiate groups of nodes for :meth:`Executor.vjp` (docs/gradients.md).
         watch: the profiled values: ``inputs``; ``shapes``, also intermediate values with data-dependent
             shapes; or ``all`` values. Each profiled run requires an additional run without optimizations,
             except with ``inputs``.
@@ -44,6 +45,7 @@ class ExecutorOptions:
     most_plans: int | None = None
     depth: int | None = None
     requires_grad: tuple[str, ...] = ()
+    by_group: bool = False
     watch: Literal["inputs", "shapes", "all"] = "inputs"
     watch_limit: int = 1024
 
@@ -60,8 +62,9 @@ class ExecutorOptions:
             optional = seconds is None and name == "wait"
             if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
-        if type(self.release) is not bool:
-            raise UsageError(f"release must be True or False, not {self.release!r}")
+        for name in ("release", "by_group"):
+            if type(getattr(self, name)) is not bool:
+                raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if isinstance(self.requires_grad, str):
             raise UsageError(f"requires_grad must be a tuple of names, not {self.requires_grad!r}")
         if self.compile not in ("blocking", "background"):

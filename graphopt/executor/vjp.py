@@ -15,12 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt import ir
+from graphopt.autodiff import by_group as groups
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from graphopt.autodiff.split_joint import Split, split
+from graphopt.context import context_for
 from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.ort_array_conversion import native
 
 
@@ -104,6 +107,7 @@ class GradientPlan:
         wanted: the inputs and initializers whose gradients are requested.
         start: creates an executor of a model.
         profiled_runs: the number of backward runs to profile for absent cotangents before specializing.
+        by_group: differentiate groups of nodes.
 
     Raises:
         UsageError: a name is unknown, or no output is differentiable.
@@ -120,6 +124,8 @@ class GradientPlan:
         wanted: tuple[str, ...],
         start: Callable[[ir.Model], Runner],
         profiled_runs: int,
+        *,
+        by_group: bool = False,
     ) -> None:
         graph = model.graph
         values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
@@ -133,7 +139,8 @@ class GradientPlan:
         if not self.real:
             raise UsageError("no output is differentiable: none is of a floating-point type")
         self._start, self._runs_to_profile = start, profiled_runs
-        parts, self.barred = _split_outputs(model, self.real, wanted)
+        splitter = _split_by_group if by_group else split
+        parts, self.barred = _split_outputs(splitter, model, self.real, wanted)
         self.real = [name for name in self.real if name not in self.barred]
         self._cotangents, self._names = parts.joint.cotangents, parts.joint.gradients
         self._defaults = {
@@ -237,8 +244,20 @@ class GradientPlan:
             return self._specialized
 
 
+def _split_by_group(model: ir.Model, outputs: list[str], wanted: tuple[str, ...]) -> Split:
+    """The split by group; its groups are inlined, so that both executors optimize across them."""
+    found = groups.split(model, outputs, wanted)
+    for half in (found.forward, found.backward):
+        with context_for(half) as cx:
+            make_pipeline("inline-functions").run(half, cx)
+    return found
+
+
 def _split_outputs(
-    model: ir.Model, outputs: Sequence[str], wanted: tuple[str, ...]
+    splitter: Callable[[ir.Model, list[str], tuple[str, ...]], Split],
+    model: ir.Model,
+    outputs: Sequence[str],
+    wanted: tuple[str, ...],
 ) -> tuple[Split, dict[str, NoGradient]]:
     """The split for all differentiable ``outputs``, and the errors of the others.
 
@@ -246,15 +265,15 @@ def _split_outputs(
         NoGradient: no output is differentiable.
     """
     try:
-        return split(model, list(outputs), wanted), {}
+        return splitter(model, list(outputs), wanted), {}
     except NoGradient:
         barred: dict[str, NoGradient] = {}
         for name in outputs:
             try:
-                split(model, [name], wanted)
+                splitter(model, [name], wanted)
             except NoGradient as error:
                 barred[name] = error
         passable = [name for name in outputs if name not in barred]
         if not passable:
             raise
-        return split(model, passable, wanted), barred
+        return splitter(model, passable, wanted), barred

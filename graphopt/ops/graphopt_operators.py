@@ -153,6 +153,6 @@ def has_guards(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
     return False
 
 
-def has_groups(model: ir.Model) -> bool:
-    """Whether ``model`` has groups for native kernels."""
-    return any(key[0] == NATIVE_DOMAIN for key in model.functions)
+def has_groups(model: ir.Model, *domains: str) -> bool:
+    """Whether ``model`` has groups of one of ``domains``, by default groups for native kernels."""
+    return any(key[0] in (domains or (NATIVE_DOMAIN,)) for key in model.functions)

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from graphopt import ir
-from graphopt.ops import contrib
+from graphopt.ops import contrib, graphopt_operators
 
 #: Random operators: never folded, merged, duplicated or recomputed.
 RANDOM = frozenset(
@@ -338,7 +338,8 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
                 pending.extend(function)
             continue
         vendor = current.domain == ir.MICROSOFT and current.op_type in VENDOR_DETERMINISTIC
-        if not vendor and not is_standard(current.domain, current.op_type):
+        known = vendor or current.domain == graphopt_operators.AD_DOMAIN
+        if not known and not is_standard(current.domain, current.op_type):
             return False
         for body in ir.bodies(current):
             pending.extend(body)

@@ -47,10 +47,19 @@ class AutodiffPolicy:
     _standard: dict[tuple[str, str, int], bool] = field(default_factory=dict)
 
     @cached_property
+    def starts(self) -> list[ir.Value]:
+        """The values to differentiate by."""
+        return sources(self.cx.model, self.wrt, self.cx)
+
+    @cached_property
+    def _inner_starts(self) -> dict[ir.Value, None]:
+        """The computed values to differentiate by, whose gradients are needed between groups."""
+        return {value: None for value in self.starts if value.producer() is not None}
+
+    @cached_property
     def requiring_grad(self) -> dict[ir.Value, None]:
         """The values that require a gradient; passes that replace such a value add the replacement."""
-        starts = sources(self.cx.model, self.wrt, self.cx)
-        return requires_grad(starts, self.cx, lambda node: self._scope(node) is not None)
+        return requires_grad(self.starts, self.cx, lambda node: self._scope(node) is not None)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
         """The number of distinct computations, counted up to the minimum."""
@@ -65,6 +74,8 @@ class AutodiffPolicy:
         excluded = self._excluded(node)
         if excluded is not None:
             return Decision(Role.BOUNDARY, excluded)
+        if any(output in self._inner_starts for output in node.outputs):
+            return Decision(Role.BOUNDARY, "its result is a value to differentiate by")
         if not any(output.name and is_real(output, self.cx) for output in node.outputs):
             return Decision(Role.PASSTHROUGH, "its results are not floating-point numbers")
         gradient = rule_registry.find(node.domain, node.op_type, self.cx.version(node))

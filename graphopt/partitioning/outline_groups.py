@@ -16,7 +16,7 @@ COPIED_BYTES = 1024
 #: First opset with a Constant of any element type.
 _ANY_CONSTANT = 9
 #: First IR version with functions.
-FUNCTIONS_SINCE = 8
+FUNCTIONS_SINCE = ir.FUNCTIONS_SINCE
 
 
 def outline_groups(

@@ -74,3 +74,27 @@ def test_no_gradient_at_all_is_an_error(invoke: Invoke, model: Path) -> None:
     assert ran.status == 2 and "depends on none" in ran.err and not out.exists()
     ran = invoke("grad", model, "--loss", "mse:y,t", "--wrt", "parms", "-o", out)
     assert ran.status == 2 and "params" in ran.err
+
+
+def test_by_group(invoke: Invoke, tmp_path: Path) -> None:
+    """A parameter before an operator without a gradient is left out; the other one is trained."""
+    text = """m (float[B,2] x) => (float[B,2] y, float[B,2] z, float[1] total)
+        <float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}, int64[1] one = {1}> {
+        a = MatMul(x, w) y = Tanh(a) b = MatMul(x, v) z = com.microsoft.SampleOp(b)
+        s = Add(y, z) t = ReduceSum<keepdims = 0>(s) total = Reshape(t, one) }"""
+    model, out = tmp_path / "model.onnx", tmp_path / "joint.onnx"
+    ir.save(parse(text, domains=', "com.microsoft" : 1'), model)
+    assert (
+        "no gradient through com.microsoft::SampleOp"
+        in invoke("grad", model, "--loss", "total", "-o", out).err
+    )
+    ran = invoke("grad", model, "--loss", "total", "--by-group", "-o", out)
+    assert ran.status == 0 and "left out  v: no gradient through com.microsoft::SampleOp" in ran.out
+    joint = ir.load(out)
+    assert [output.name for output in joint.graph.outputs] == ["y", "z", "total", "grad.w"]
+    assert {key[0] for key in joint.functions} == {"graphopt.autodiff", "graphopt.autodiff.backward"}
+    ran = invoke("grad", model, "--loss", "total", "--by-group", "--split", "-o", tmp_path / "step", "--json")
+    told = json.loads(ran.out)
+    assert list(told["excluded"]) == ["v"] and list(told["gradients"]) == ["w"]
+    fused = invoke("grad", model, "--loss", "total", "--by-group", "--fuser", "builtin", "-o", out)
+    assert fused.status == 0 and not ir.load(out).functions, fused.err

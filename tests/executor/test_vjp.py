@@ -41,9 +41,14 @@ def truth(
     return {name: found[output] for name, output in joint.gradients.items()}
 
 
+@pytest.fixture(params=[False, True], ids=["whole", "by group"])
+def by_group(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("wanted", [["x"], ["w"], ["b", "w", "x"]])
-def test_gradients_equal_those_of_the_joint_graph_for_all_shapes(wanted: list[str]) -> None:
-    trained = executor()
+def test_gradients_equal_those_of_the_joint_graph_for_all_shapes(wanted: list[str], by_group: bool) -> None:
+    trained = executor(by_group=by_group)
     for rows in (4, 4, 2, 4, 1, 0, 5):
         feeds = {"x": numbers(rows, 3), "b": numbers(3)}
         outputs, pullback = trained.vjp(feeds, wanted)
@@ -56,8 +61,8 @@ def test_gradients_equal_those_of_the_joint_graph_for_all_shapes(wanted: list[st
     assert len(trained._gradients) == 1
 
 
-def test_backward_model_is_specialized_for_absent_cotangents() -> None:
-    trained = executor()
+def test_backward_model_is_specialized_for_absent_cotangents(by_group: bool) -> None:
+    trained = executor(by_group=by_group)
     feeds = {"x": numbers(4, 3), "b": numbers(3)}
     dy, dz = numbers(4, 2), numbers(4, 3)
     outputs, pullback = trained.vjp(feeds, ["x", "b", "w"])
@@ -130,17 +135,18 @@ def test_arrays_may_be_modified_before_the_backward_run() -> None:
     assert np.allclose(pullback({"y": np.ones(3, np.float32)})["x"], expected)
 
 
-def _of_exp() -> tuple[graphopt.Executor, Pullback]:
+def _of_exp(by_group: bool = False) -> tuple[graphopt.Executor, Pullback]:
     trained = graphopt.compile(
         parse("m (float[N] x) => (float[N] y) { t = Sin(x) u = Exp(t) y = Mul(u, t) }"),
+        graphopt.ExecutorOptions(by_group=by_group),
         threads=1,
         verify=False,
     )
     return trained, trained.vjp({"x": numbers(3)}, ["x"])[1]
 
 
-def test_pullback_frees_its_residuals_after_use() -> None:
-    _, pullback = _of_exp()
+def test_pullback_frees_its_residuals_after_use(by_group: bool) -> None:
+    _, pullback = _of_exp(by_group)
     assert pullback._run is not None and pullback._run.saved
     saved = [weakref.ref(value) for value in pullback._run.saved.values()]
     given = {"y": np.ones(3, np.float32)}
@@ -181,11 +187,12 @@ def test_last_call_of_a_pullback_does_not_free_the_residuals_of_a_call_in_progre
         pullback({"y": dy})
 
 
-def test_an_operator_without_gradient_matters_only_on_the_path_of_a_cotangent() -> None:
+def test_an_operator_without_gradient_matters_only_on_the_path_of_a_cotangent(by_group: bool) -> None:
     text = """m (float[N] x) => (float[N] y, float[N] z) <float w = {2}> {
         h = Mul(x, w) y = Exp(h) z = com.microsoft.SampleOp(h) }"""
     domains = ', "com.microsoft" : 1'
-    executor = graphopt.compile(parse(text, domains=domains), threads=1, verify=False)
+    options = graphopt.ExecutorOptions(by_group=by_group)
+    executor = graphopt.compile(parse(text, domains=domains), options, threads=1, verify=False)
     feeds = {"x": numbers(4)}
     for _ in range(3):
         outputs, pullback = executor.vjp(feeds, ["w", "x"])
@@ -195,6 +202,6 @@ def test_an_operator_without_gradient_matters_only_on_the_path_of_a_cotangent() 
         assert np.allclose(gradients["w"], np.sum(feeds["x"] * np.exp(2 * feeds["x"])), rtol=1e-5)
         with pytest.raises(NoGradient, match="SampleOp"):
             pullback({"z": outputs["z"]})
-    alone = graphopt.compile(parse(text.replace("float[N] y, ", ""), domains=domains), verify=False)
+    alone = graphopt.compile(parse(text.replace("float[N] y, ", ""), domains=domains), options, verify=False)
     with pytest.raises(NoGradient, match="SampleOp"):
         alone.vjp(feeds, ["x"])

@@ -12,6 +12,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
+from graphopt.cli.option_groups.gradient_split import excluded_lines
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
@@ -43,6 +44,12 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
     shared_options.wrt_option(default="params"),
     click.option(
         "--only-loss", is_flag=True, help="Return only the loss and gradients, without the model's outputs."
+    ),
+    click.option(
+        "--by-group",
+        is_flag=True,
+        help="Differentiate groups of nodes: each becomes a forward and a backward function. Parameters"
+        " before an operator without a gradient are left out.",
     ),
     gradient_fuser_option(),
 )
@@ -101,6 +108,7 @@ def command(
     loss_fn: str | None,
     wrt: tuple[str, ...],
     only_loss: bool,
+    by_group: bool,
     split: bool,
     fuser: str | None,
     output: Path,
@@ -125,11 +133,15 @@ def command(
     if values["no_verify"] and not split and fuser is None:
         raise UsageError("--no-verify requires --split or --fuser", hint="nothing else is verified")
     if split:
-        return write_split(run, model, loss_value, wrt, outputs, output, fuser=fuser, **values)
+        return write_split(
+            run, model, loss_value, wrt, outputs, output, fuser=fuser, by_group=by_group, **values
+        )
     check_target(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         compiler = run.compiler.having({"verify": not values["no_verify"]})
-        joint = compiler.differentiate(model, loss_value, wrt, outputs=outputs, fuser=fuser)
+        joint = compiler.differentiate(
+            model, loss_value, wrt, outputs=outputs, fuser=fuser, by_group=by_group
+        )
         with writing_kernels(joint.model, output, run.settings) as libraries:
             sizes = run.save(joint.model, output)
     nodes = ir.count_nodes(joint.model.graph)
@@ -143,6 +155,7 @@ def command(
         "state": joint.state,
         "stopped": [asdict(item) for item in joint.stopped],
         "opset": joint.opset,
+        "excluded": joint.excluded,
         "nodes": nodes,
     }
     return Output(data, _text(joint, nodes, run.verbose), sizes | run.invocation.wrote(libraries))
@@ -163,6 +176,7 @@ def _text(joint: Joint, nodes: int, verbose: int) -> Iterator[str]:
         yield f"  converted to opset {joint.opset}"
     for statistic, name in joint.state.items():
         yield f"  state     {name} is the value of {statistic} after the training step"
+    yield from excluded_lines(joint)
     if joint.unrelated:
         names = ", ".join(joint.unrelated) if verbose else counted(len(joint.unrelated), "value")
         yield f"  no gradient reaches {names}"

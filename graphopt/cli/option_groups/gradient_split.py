@@ -11,6 +11,7 @@ from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Table, counted, human_bytes
 
 if TYPE_CHECKING:
+    from graphopt.autodiff.joint_graph import Joint
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split_joint import Split
 
@@ -31,6 +32,7 @@ def write_split(
     dims: dict[str, int],
     no_verify: bool,
     fuser: str | None,
+    by_group: bool,
 ) -> Output:
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
@@ -50,6 +52,7 @@ def write_split(
             save_everything=save_everything,
             dims=dims,
             fuser=fuser,
+            by_group=by_group,
         )
     verdict = None
     if not no_verify:
@@ -60,12 +63,24 @@ def write_split(
         with writing_kernels(half, output / name, run.settings) as libraries:
             written += libraries
     sizes = run.invocation.wrote(written)
-    data = {"model": str(model), **plan_of(found), "verification": verdict_dict(verdict)}
+    data = {
+        "model": str(model),
+        **plan_of(found),
+        "excluded": found.joint.excluded,
+        "verification": verdict_dict(verdict),
+    }
     return Output(data, [*_text(found, run.verbose), *verdict_lines(verdict)], sizes)
+
+
+def excluded_lines(joint: Joint) -> Iterator[str]:
+    """A line for each parameter that an operator without a gradient separates from the loss."""
+    for name, reason in joint.excluded.items():
+        yield f"  left out  {name}: {reason}"
 
 
 def _text(found: Split, verbose: int) -> Iterator[Block]:
     report = found.report
+    yield from excluded_lines(found.joint)
     table = Table(["saved", "bytes", "type", "of"], "<><<")
     for item in sorted(found.saved, key=lambda item: -item.bytes)[: None if verbose else _LISTED]:
         table.add(item.value, human_bytes(item.bytes), item.type, item.op)

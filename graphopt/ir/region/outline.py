@@ -14,7 +14,7 @@ from graphopt.ir.scopes import bodies, normal_imports, standard_version, walk_no
 from graphopt.ir.value_uses import read_instead, readers
 
 #: First IR version with functions.
-_FUNCTIONS_SINCE = 8
+FUNCTIONS_SINCE = 8
 
 
 def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str) -> str | None:
@@ -30,8 +30,8 @@ def _checked(
     graph = nodes[0].graph if nodes else None
     if graph is None or any(node.graph is not graph for node in nodes):
         return "the nodes are in different graphs"
-    if edit.model.ir_version < _FUNCTIONS_SINCE:
-        return f"the model has IR version {edit.model.ir_version}, and functions need {_FUNCTIONS_SINCE}"
+    if edit.model.ir_version < FUNCTIONS_SINCE:
+        return f"the model has IR version {edit.model.ir_version}, and functions need {FUNCTIONS_SINCE}"
     if (domain, name, "") in edit.model.functions:
         return f"function {domain}::{name} exists already"
     region = _Region(nodes, graph, in_a_row)

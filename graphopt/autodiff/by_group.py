@@ -1,0 +1,225 @@
+"""Differentiate a model group by group.
+
+The groups of ``create-autodiff-subgraphs`` are split into forward and backward functions. Reverse mode treats
+the call of a group as one operator, whose gradient is a call of the backward function. Other nodes are
+differentiated by their rules. Between groups, gradients are operators of ``graphopt.ad``, so that zero
+gradients are removed before these operators are lowered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from graphopt import ir
+from graphopt.autodiff import gradient_regions, joint_graph
+from graphopt.autodiff.differentiate_groups import (
+    Key,
+    calls_of_groups,
+    differentiate_groups,
+    inline_group,
+)
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.group_gradient import GroupGradient, Operand, SplitOptions
+from graphopt.autodiff.joint_graph import Joint
+from graphopt.autodiff.losses import Loss
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import ByRule
+from graphopt.autodiff.rule_registry import Gradient, NoGradient, NonDifferentiable
+from graphopt.autodiff.sequence_loop_builders import is_sequence
+from graphopt.autodiff.split_joint import Split, SplitReport, check_budget, split_joint
+from graphopt.context import Context
+from graphopt.ops import graphopt_operators
+from graphopt.passes.pipelines import registry
+
+#: The pass in whose name groups are differentiated.
+_OWNER = "differentiate"
+
+
+class ByGroup(ByRule):
+    """Differentiates calls of groups by their backward functions, and other nodes by their rules.
+
+    Args:
+        options: options of the splits of groups.
+        minimum: the minimum size of groups, in distinct computations.
+        lower: whether to replace the operators of ``graphopt.ad`` in the result.
+
+    Attributes:
+        groups: the gradient of each group.
+        blocked: nodes without a gradient.
+    """
+
+    def __init__(self, options: SplitOptions | None = None, minimum: int = 2, *, lower: bool = True) -> None:
+        self._options, self._minimum = options or SplitOptions(), minimum
+        self.lowering = "specialize-autograd-zero,lower-grad-of,dce" if lower else ""
+        self.groups: dict[Key, GroupGradient] = {}
+        self.blocked: dict[ir.Node, NoGradient] = {}
+
+    def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
+        """Outline and differentiate the groups of the main graph.
+
+        The gradients of loops and branches recompute their bodies, which therefore have no groups.
+        """
+        self.blocked.clear()
+        model = cx.model
+        if model.ir_version < ir.FUNCTIONS_SINCE:
+            cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
+        create = registry().passes["create-autodiff-subgraphs"]
+        create(minimum=self._minimum, wrt=tuple(wrt)).run(model, cx)  # type: ignore[call-arg]
+        for key, calls in calls_of_groups(model).items():
+            if any(call.graph is not model.graph for call in calls):
+                inline_group(model.functions[key], calls, cx, _OWNER)
+        useful = self._useful(cx, ends)
+        self.groups = differentiate_groups(
+            cx, _OWNER, useful=useful, strict_opset=True, options=self._options
+        )
+
+    def _useful(self, cx: Context, ends: Sequence[str]) -> dict[ir.Value, None]:
+        """The values ``ends``, and the values to which cotangents may flow from them."""
+        graph, names = cx.model.graph, frozenset(ends)
+        found = {value: None for value in ir.values_of(graph) if value.name in names}
+        for node in reversed(list(graph)):
+            flows = not isinstance(super().rule(node, cx), NonDifferentiable)
+            if flows and any(output in found for output in node.outputs):
+                found.update(dict.fromkeys(ir.reads(node)))
+        return found
+
+    def rule(self, node: ir.Node, cx: Context) -> Gradient | NonDifferentiable | None:
+        """The declaration for ``node``; none for a call of a group."""
+        return None if node.op_identifier() in self.groups else super().rule(node, cx)
+
+    def has_gradient(self, output: ir.Value, cx: Context) -> bool:
+        """Whether ``output`` of a node may have a gradient: of a group, if the backward function reads it."""
+        node = output.producer()
+        group = None if node is None else self.groups.get(node.op_identifier())
+        if node is not None and group is not None:
+            return list(node.outputs).index(output) in group.cotangents
+        return super().has_gradient(output, cx)
+
+    def add(self, op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+        """An AutogradAdd."""
+        return gradient_regions.add(op, a, b)
+
+    def apply(
+        self,
+        op: GraphBuilder,
+        node: PrimalNode,
+        rule: Gradient | None,
+        cotangents: Sequence[ir.Value | None],
+    ) -> Sequence[tuple[ir.Value, ir.Value]]:
+        """The cotangents of the values that ``node`` reads, as results of a GradOf."""
+        group = self.groups.get(node.raw.op_identifier())
+        if group is not None:
+            return _call_backward(op, node, group, cotangents)
+        read = [*node.inputs, *node.captured, *node.outputs]
+        if any(value is not None and value.name and is_sequence(value, op.cx) for value in read):
+            return super().apply(op, node, rule, cotangents)
+        inner = op.begin_region(f"{node.label}_region")
+        try:
+            found = super().apply(inner, node, rule, cotangents)
+        except NoGradient as error:
+            op.cx.edit.clear_body(inner.graph)
+            self.blocked[node.raw] = error
+            return []
+        return gradient_regions.end_region(op, inner, cotangents, found)
+
+    def excluded(self, graph: ir.Graph) -> dict[ir.Value, NoGradient]:
+        """The values that nodes without a gradient depend on, each with the error of such a node."""
+        found: dict[ir.Value, NoGradient] = {}
+        for node in reversed(list(graph)) if self.blocked else ():
+            error = self.blocked.get(node)
+            group = self.groups.get(node.op_identifier())
+            for index, output in enumerate(node.outputs):
+                reason = error or found.get(output)
+                if reason is not None:
+                    read = ir.reads(node) if group is None else group.sources(index, node)
+                    found.update(dict.fromkeys(read, reason))
+        return found
+
+
+def _call_backward(
+    op: GraphBuilder, node: PrimalNode, group: GroupGradient, cotangents: Sequence[ir.Value | None]
+) -> Sequence[tuple[ir.Value, ir.Value]]:
+    """The gradients of the inputs of a call, as results of a region that calls the backward function."""
+    call = node.raw
+    if not any(map(node.needs_grad, group.gradients)):
+        return []
+    op.stopped += group.stopped
+    given: dict[int, ir.Value] = {}
+    for index in group.cotangents:
+        dy = cotangents[index]
+        given[index] = gradient_regions.zero(op, call.outputs[index]) if dy is None else dy
+
+    def value_of(operand: Operand) -> ir.Value | None:
+        if operand.kind == "cotangent":
+            return given[operand.index]
+        return (call.inputs if operand.kind == "input" else call.outputs)[operand.index]
+
+    inner = op.begin_region(f"{node.label}_region")
+    results = inner.multi_output_node(
+        group.backward.name,
+        [value_of(operand) for operand in group.operands],
+        domain=graphopt_operators.AUTODIFF_BACKWARD,
+        outputs=len(group.gradients),
+    )
+    found = [
+        (node.input(index), result)
+        for index, result in zip(group.gradients, results, strict=True)
+        if node.needs_grad(index)
+    ]
+    return gradient_regions.end_region(op, inner, list(given.values()), found)
+
+
+def differentiate(
+    model: ir.Model,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str],
+    *,
+    outputs: str = "all",
+    optimize: bool = True,
+) -> Joint:
+    """The joint graph of ``model``, with calls of the forward and backward functions of its groups.
+
+    Args, Raises: as for :func:`graphopt.autodiff.joint_graph.differentiate`, except that members of groups of
+        names, such as ``params``, are omitted if their gradient would have to pass an operator without one.
+        The attribute ``excluded`` of the result has the reasons.
+    """
+    return joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=ByGroup())
+
+
+def split(
+    model: ir.Model,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str],
+    *,
+    outputs: str = "all",
+    memory_budget: float = 1.0,
+    save_all: bool = False,
+    dims: Mapping[str, int] | None = None,
+) -> Split:
+    """Like :func:`graphopt.autodiff.split_joint.split`, group by group; see :func:`differentiate`.
+
+    The budget applies to each group, and to the values between groups.
+    """
+    check_budget(memory_budget)
+    by = ByGroup(SplitOptions(memory_budget, save_all, dims or {}))
+    joint = joint_graph.differentiate(model, loss, wrt, outputs=outputs, scaled=True, by=by)
+    found = split_joint(joint, memory_budget=memory_budget, save_all=save_all, dims=dims)
+    calls = calls_of_groups(joint.model)
+    reports = [by.groups[key].report for key, own in calls.items() if key in by.groups for _ in own]
+    return replace(found, report=_total(found.report, reports))
+
+
+def _total(outer: SplitReport, groups: Sequence[SplitReport]) -> SplitReport:
+    """The report of a split whose groups have their own reports."""
+    recomputed = Counter(outer.recomputed)
+    for report in groups:
+        recomputed.update(report.recomputed)
+    return replace(
+        outer,
+        everything=outer.everything + sum(report.everything - report.saved for report in groups),
+        flops=outer.flops + sum(report.flops for report in groups),
+        recomputed_flops=outer.recomputed_flops + sum(report.recomputed_flops for report in groups),
+        recomputed=dict(sorted(recomputed.items())),
+    )
