@@ -41,7 +41,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
-    """Whether ``part`` and its only reader, ``whole``, are Concats in one graph, ``part`` along ``axis``."""
+    """Whether ``part`` and its only reader, ``whole``, are Concats along ``axis`` in one graph."""
     node = part.producer()
     return (
         node is not None

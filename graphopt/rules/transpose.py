@@ -58,7 +58,7 @@ def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
     lambda op, y, q: op.Transpose(y, perm=q), numerics=Reassociates, tags=("onnxruntime:TransposeOptimizer",)
 )
 def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), for reductions and Softmax too, if that saves nodes."""
+    """Transpose(f(x)) → f(Transpose(x)), also for reductions and Softmax, if that saves nodes."""
     return _hoisted(op, m, y, reduces=True)
 
 

@@ -57,7 +57,7 @@ def turns(names: Sequence[str], index: int) -> list[str]:
     """``names`` in the order of the turn ``index``.
 
     The order is rotated by one every two turns, and reversed every second turn. Each name is first, and
-    before and after each other name, equally often.
+    before and after every other name, equally often.
     """
     start = index // 2 % len(names)
     order = [*names[start:], *names[:start]]

@@ -19,7 +19,7 @@ class ProfileAutogradZero(Pass):
     """Watch whether the gradients that regions receive are zero: ``dy → ProfileZero(dy)``.
 
     The gradients are the inputs ``dy`` of ``GradOf(dy…, x…)``. A node ``Profile`` that ``instrument`` inserts
-    after the same gradient reads the new node. Profiles record which of them were zero in each run.
+    after the same gradient reads the new node. Profiles record which gradients were zero in each run.
 
     Modelled on ``InsertProfileNodesForSpecializeAutogradZero`` of PyTorch's JIT.
     """

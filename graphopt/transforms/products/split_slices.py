@@ -23,7 +23,7 @@ class SplitSlices(Pass):
     """Replace Slices that partition an axis by one Split.
 
     Exporters write ``x[:, :half]`` and ``x[:, half:]`` for ``chunk`` and ``split``. The sizes must be known;
-    because they select every index, the Split copies no more than the Slices.
+    the Slices select every index, so the Split copies no more than they do.
     """
 
     name: ClassVar[str] = "split-slices"

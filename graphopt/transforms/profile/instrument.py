@@ -71,9 +71,9 @@ class Instrument(Pass):
     ``x``. Profiling nodes are calls of identity functions, so that the model still runs. ``drop-counters``
     and ``remove-profile-nodes`` remove them.
 
-    Not watched, with the reason: values whose name occurs in several bodies; values of unknown rank in loops;
-    values of functions, which are called at several sites (``inline-functions`` inlines them), and of bodies
-    of other operators.
+    The following values are not watched, and the reason is recorded: values whose name occurs in several
+    bodies; values of unknown rank in loops; values of functions, which are called at several sites
+    (``inline-functions`` inlines them), and of bodies of other operators.
 
     Modelled on ``ProfilingRecord::instrumentGraph`` of PyTorch's JIT.
 

@@ -33,7 +33,7 @@ class ConstantPropagation(Pass):
 
     Small integer tensors are read from shape facts; the others are computed by one onnxruntime session per
     graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before any
-    node runs: a result may have as many bytes as the limit, or as the constants that it frees. If results of
+    node runs: a result may be as large as the limit, or as the constants that it frees. If results of
     similar size would together grow the model by more than the limit, or by more than a quarter of its large
     weights, none of them is folded. The decision depends only on the current model, so another run makes the
     same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and

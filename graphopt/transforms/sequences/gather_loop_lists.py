@@ -22,8 +22,8 @@ class GatherLoopLists(Pass):
 
     The sequence must start empty, be read as tensors outside, and provably contain tensors of one shape.
     ConcatFromSequence becomes a Transpose, or a Transpose and a Reshape; SequenceAt becomes a Gather. If the
-    Loop runs zero times, ConcatFromSequence is an error in onnxruntime, and the stacked output an empty
-    tensor.
+    Loop runs zero times, ConcatFromSequence is an error in onnxruntime, and the stacked output is an
+    empty tensor.
     """
 
     name: ClassVar[str] = "gather-loop-lists"
