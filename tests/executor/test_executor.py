@@ -486,7 +486,8 @@ def test_pre_passes_run_first_in_each_plan() -> None:
         def run(self, model: ir.Model, cx: Context) -> None:
             ran.append(len(model.graph))
 
-    made = api.compile(positions(), ExecutorOptions(profiled_runs=1), pre_passes=[Counting()], verify=False)
+    options = ExecutorOptions(profiled_runs=1, wait=None)
+    made = api.compile(positions(), options, pre_passes=[Counting()], verify=False)
     for _ in range(3):
         made(feeds_of(2, 5))
     assert len(ran) >= 2, "the general plan, and one that is specialized"

@@ -46,7 +46,7 @@ _FREED = """
     del weights, graph
     total = number * 4 * side**2
 
-    options = ExecutorOptions(strategy="static:1", release=True, wait=None, delay=2.0)
+    options = ExecutorOptions(strategy="static:1", release=True, wait=None, delay=4.0)
     executor = graphopt.compile("m.onnx", options, pipeline="O1", verify=False)
     feeds = {"h0": np.ones((2, side), np.float32)}
     for _ in range(3):
@@ -55,9 +55,9 @@ _FREED = """
     before, begin = resident(), time.monotonic()
     assert not executor.debug_state().released
     while not executor.debug_state().released or resident() > before - 0.9 * total:  # no run in between
-        assert time.monotonic() < begin + 20, (before - resident()) / total
+        assert time.monotonic() < begin + 60, (before - resident()) / total
         time.sleep(0.01)
-    assert time.monotonic() >= executor._specializer.cache.last_made + 2.0
+    assert time.monotonic() >= executor._specializer.cache.last_made + 4.0
     elapsed, freed = time.monotonic() - begin, (before - resident()) / total
     assert plan == "static-1" and executor.debug_state().kept is None
     assert len(executor.graph_for(feeds).graph) == nodes_before

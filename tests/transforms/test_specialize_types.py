@@ -122,6 +122,22 @@ def test_declared_shapes_that_contradict_profiled_types_are_dropped() -> None:
     assert copy_.inputs[0] is not None and copy_.inputs[0].shape is None
 
 
+def test_declared_sizes_of_dynamic_dims_are_dropped() -> None:
+    model = parse(_WRONG)
+    annotate(model, {"x": _float(1, "s0", 4)})
+    SpecializeTypes().run(model, context_for(model))
+    assert set(_declared(model)) == {"right", "y", "z"}
+
+
+def test_declared_sizes_that_depend_on_contents_are_kept() -> None:
+    model = parse(
+        """g (float[B, N] x) => (float[R, K] y) <int64[2, 20] found> { found = NonZero(x) y = Cast <to = 1>(found) }"""
+    )
+    annotate(model, {"x": _float(1, "s0")})
+    SpecializeTypes().run(model, context_for(model))
+    assert set(_declared(model)) == {"found", "y"}
+
+
 def test_declared_shapes_without_contradiction_are_kept() -> None:
     model = parse(_WRONG)
     annotate(model, {"x": _float("s0", 20, 4)})

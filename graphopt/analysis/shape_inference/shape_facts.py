@@ -165,12 +165,12 @@ class ShapeFacts:
         )
 
     def contradicts_declaration(self, value: ir.Value) -> bool:
-        """Whether the rank or a size in the declared shape of ``value`` is provably wrong."""
+        """Whether the rank or a size in the declared shape of ``value`` is wrong, if only for some inputs."""
         declared, inferred = value.shape, None if value.shape is None else self.shape(value)
         if declared is None or inferred is None:
             return False
         return len(inferred) != len(declared) or any(
-            isinstance(dim, int) and isinstance(own, int) and dim != own
+            isinstance(dim, int) and dim != (found := self._state.resolved(own)) and _vagueness(found) < 3
             for dim, own in zip(declared, inferred, strict=True)
         )
 
