@@ -14,7 +14,10 @@ import graphopt
 from graphopt import api, ir
 from graphopt.cli.commands.optimize import command
 from graphopt.cli.options.shared_options import exclusions
-from graphopt.tuning.tuner import Tuner
+from graphopt.tuning import tuner
+from graphopt.tuning.measurements import Finding, Measurement
+from graphopt.tuning.search_space import Group, Variant
+from graphopt.tuning.variant_search import TuningDecision
 from tests.cli.conftest import Invoke
 from tests.model_testing import parse
 from tests.specialization.models import profile_of
@@ -87,12 +90,19 @@ EXCLUDED = [
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The model and its profile; tuning builds the model without measuring anything."""
+    """The model and its profile; tuning reverts its first group of rewrites without measuring it."""
     path = tmp_path / "model.onnx"
     api.save(parse(MODEL), path)
     profile_of(ir.load(path), feeds(2), feeds(2), feeds(3)).write(tmp_path / "profile.json")
-    monkeypatch.setattr(Tuner, "run", lambda self, original, attempt, produce: produce(attempt, original))
+    monkeypatch.setattr(tuner, "search", first_group_reverted)
     return path
+
+
+def first_group_reverted(groups: Sequence[Group], *_: object) -> TuningDecision:
+    """The decision of a search in which the model is faster without the first group of rewrites."""
+    slow = Measurement(1.25, slower=True)
+    found = [Finding(group.name, group.rewrites, slow, False, "slower", group.owners) for group in groups[:1]]
+    return TuningDecision(Variant(off=frozenset(*(finding.reverted for finding in found))), found)
 
 
 def feeds(rows: int) -> dict[str, Any]:
@@ -119,6 +129,7 @@ def check(pair: tuple[str, str], invoke: Invoke, model: Path) -> None:
         assert found.status == 2 and not out.exists(), found.err
         return
     assert found.status == 0, found.err
+    assert ("--tune" in pair) == ("tuned for CPU" in found.out)
     for rows in (2, 3, 5):
         if rows != 2 and "--dim" in pair:
             continue

@@ -29,13 +29,12 @@ def names(text: str) -> list[str]:
     return re.findall(r"`([\w./]+(?:\.py|/))`", text)
 
 
-def is_below(package: str, name: str) -> bool:
-    """Whether ``name`` is a path relative to ``package`` or to one of its folders."""
-    return any(
-        (folder / name).exists()
-        for folder in (ROOT / package, *(ROOT / package).rglob("*"))
-        if folder.is_dir()
-    )
+def identifies(package: str, name: str) -> bool:
+    """Whether ``name`` is a path relative to ``package``, or to exactly one of its folders."""
+    root = ROOT / package
+    return (root / name).exists() or len(
+        [path for path in root.rglob(name) if path.name != "__pycache__"]
+    ) == 1
 
 
 def test_each_layer_has_the_files_of_its_row() -> None:
@@ -48,7 +47,8 @@ def test_each_layer_has_the_files_of_its_row() -> None:
                 missing += [
                     f"{layer}: {name}"
                     for name in names(contents)
-                    if not is_below(layer, name) and not ("/" in name.rstrip("/") and (ROOT / name).exists())
+                    if not identifies(layer, name)
+                    and not ("/" in name.rstrip("/") and (ROOT / name).exists())
                 ]
     assert missing == []
 
@@ -74,7 +74,7 @@ def test_each_path_of_the_page_exists() -> None:
     roots = (ROOT, ROOT.parent)
     paths = [name for name in names(PAGE) if "/" in name.rstrip("/")]
     assert [
-        path for path in paths if not any((root / path).exists() or is_below(".", path) for root in roots)
+        path for path in paths if not any((root / path).exists() or identifies(".", path) for root in roots)
     ] == []
 
 
@@ -89,6 +89,6 @@ def test_each_file_without_path_is_in_a_package_of_its_section() -> None:
             (title, name)
             for name in found
             if "/" not in name and not (ROOT / name).exists()
-            if not any(is_below(package, name) for package in packages)
+            if not any(identifies(package, name) for package in packages)
         ]
     assert missing == []
