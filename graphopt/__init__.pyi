@@ -69,6 +69,7 @@ from graphopt.executor.thread_local_switches import (
     last_executed_optimized_graph as last_executed_optimized_graph,
 )
 from graphopt.executor.thread_local_switches import optimized_execution as optimized_execution
+from graphopt.executor.thread_local_switches import profiled_execution as profiled_execution
 from graphopt.executor.thread_local_switches import set_fusion_strategy as set_fusion_strategy
 from graphopt.fusion.kernel_inventory import Inventory as Inventory
 from graphopt.inputs.feeds import InputOptions as InputOptions

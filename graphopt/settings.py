@@ -36,6 +36,10 @@ class _Settings:
     seed: Annotated[int, "seed of generated inputs"] = 0
     external_data: Annotated[bool | None, "weights in a separate file; by default as in the original"] = None
     allow_external: Annotated[tuple[Path, ...], "additional folders of external data"] = ()
+    pipelines: Annotated[
+        str,
+        "pipelines of executors: preset (pipeline for all plans), or jit (plan-general, plan-profiled, ...)",
+    ] = "preset"
     log: Annotated[str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'"] = ""
     cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
     color: Annotated[bool | None, "colours; by default only if the output is a terminal"] = None
@@ -44,6 +48,8 @@ class _Settings:
     def __post_init__(self) -> None:
         if self.cpu_level not in (None, 2, 3, 4):
             raise UsageError(f"cpu-level can't be {self.cpu_level}: give 2, 3 or 4")
+        if self.pipelines not in ("preset", "jit"):
+            raise UsageError(f"pipelines can't be {self.pipelines!r}: give preset or jit")
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")

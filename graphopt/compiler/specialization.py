@@ -9,14 +9,15 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from graphopt import config, ir
+from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimize, with_fuser
+from graphopt.compiler.executor_plans import plan_factory
+from graphopt.compiler.optimization import Result, optimize
+from graphopt.compiler.optimize_variant import optimize_variant, provides
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
-from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
@@ -161,12 +162,12 @@ class _VariantOptimizer:
     @cached_property
     def by_pass(self) -> bool:
         """Whether a pass specializes annotated inputs; if so, no earlier step does."""
-        return _provides(SPECIALIZED_TYPES, self.env)
+        return provides(SPECIALIZED_TYPES, self.env)
 
     @cached_property
     def guards_groups(self) -> bool:
         """Whether a pass guards groups of nodes by annotated intermediate values, of any model."""
-        return _provides(PROFILED_GROUPS, self.env)
+        return provides(PROFILED_GROUPS, self.env)
 
     def general(self, model: ModelLike, original: ir.Model) -> Result:
         """The optimized ``model``, which ``original`` is loaded from."""
@@ -197,7 +198,7 @@ class _VariantOptimizer:
             "dim_ranges": ranges_of(candidate, self.restricted.ranges),
         }
         env = self.env.without("inputs", "dims", "dim_ranges").having(options)
-        return _optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
+        return optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
 
     def measured_gain(
         self, combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None
@@ -226,55 +227,6 @@ class _VariantOptimizer:
         from graphopt.specialization.specialize_inputs import profiled_inputs
 
         return profiled_inputs(guard, self.restricted.profile, self.inputs)
-
-
-def _optimize_variant(
-    env: Environment,
-    candidate: ir.Model,
-    original: ir.Model,
-    guard: Guard,
-    inputs: InputOptions,
-    *,
-    by_pass: bool,
-) -> Result:
-    """Optimize ``candidate``, the variant of ``original`` for ``guard``, and compare both.
-
-    Args:
-        inputs: options of inputs that satisfy ``guard``, if it fixes all shapes.
-        by_pass: whether a pass specializes annotated inputs.
-    """
-    from graphopt.specialization.build_variants import FIRST
-    from graphopt.specialization.specialize_inputs import static_inputs
-
-    fixed = static_inputs(guard, inputs)
-    return optimize(
-        env,
-        candidate,
-        pre_passes=(*FIRST, *env.options["pre_passes"]),
-        inputs=fixed,
-        reference=_reference(original, guard, is_static=fixed is not None, by_pass=by_pass),
-    )
-
-
-def _provides(feature: str, env: Environment) -> bool:
-    """Whether a pass of the pipeline provides ``feature``."""
-    options = with_fuser(env).options
-    made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
-    return made.provides(feature, skip=tuple(options["skip"] or ()))
-
-
-def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bool) -> ir.Model | None:
-    """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
-
-    A variant that a pass specializes has the declarations of the original, so that inputs generated for it
-    need not satisfy ``guard``; inputs generated for the reference do. Verification also feeds inputs that
-    have a default. A reference without the inputs that the guard assumes to be absent ignores such feeds.
-    """
-    from graphopt.specialization.specialize_inputs import specialize_inputs
-
-    if is_static and not guard.absent:
-        return original
-    return specialize_inputs(original, guard) if by_pass else None
 
 
 @overload
@@ -336,43 +288,15 @@ def compile(
             or, with ``strict``, an error is raised.
 
     Raises:
-        UsageError: the model lacks a name of ``inputs`` or ``outputs``, or ``pipeline`` is unknown.
+        UsageError: the model lacks a name of ``inputs`` or ``outputs``; or ``pipeline`` is unknown, or given
+            with ``pipelines="jit"``.
         TypeError: an option is unknown.
     """
     from graphopt.executor.executor import Executor, NestedExecutor
-    from graphopt.executor.plan import Host, PlanFactory
+    from graphopt.executor.executor_options import ExecutorOptions
     from graphopt.executor.plan_cache import ModelSource
-    from graphopt.executor.thread_local_switches import current_fuser
-    from graphopt.inputs.feeds import InputOptions
 
-    env = env.having(arguments).without("inputs")
-    fuser = current_fuser()
-    text = env.given.get("pipeline") or ("O3" if fuser is None else fuser.pipeline)
-    make_pipeline(text, tuple(env.options["pre_passes"]))  # fails now if a pass or pipeline is unknown
-    host = Host(
-        env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
-    )
-    of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
-    by_pass = _provides(SPECIALIZED_TYPES, of_plans)
-
-    def optimized(model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
-        with config.using(env.settings):
-            if guard is None:
-                return optimize(of_plans, model).model
-            inputs = InputOptions(seed=env.settings.seed)
-            return _optimize_variant(of_plans, model, original, guard, inputs, by_pass=by_pass).model
-
-    def prepared(candidate: ir.Model) -> ir.Model:
-        with config.using(env.settings):
-            return optimize(Environment(env.settings), candidate, pipeline="fallback", verify=False).model
-
-    maker = PlanFactory(
-        optimized,
-        prepared,
-        host,
-        env.options["strict"],
-        by_pass,
-        () if options is None else tuple(options.requires_grad),
-    )
+    options = options or ExecutorOptions()
+    factory = plan_factory(env.having(arguments).without("inputs"), options, threads)
     kind = Executor if outputs is None else NestedExecutor
-    return kind(ModelSource(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)
+    return kind(ModelSource(model), factory, options, inputs=inputs, outputs=outputs, clock=clock)

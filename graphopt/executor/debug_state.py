@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
 from graphopt.util.text_tables import counted, human_seconds
 
+#: Maximum length of the text of a pipeline, in characters.
+_PIPELINE = 60
+
 
 @dataclass(frozen=True)
 class PlanState:
@@ -17,11 +21,14 @@ class PlanState:
 
     Attributes:
         name: such as ``static-1``, ``general`` or ``fallback``.
-        kind: ``fallback``, ``general`` or ``optimized``.
+        kind: ``fallback``, ``general``, ``profiled`` or ``optimized``.
         guard: its assumptions, as text.
         hits: the number of its runs.
         nodes: its number of nodes.
         kernels: names of its native kernels.
+        id: the number of its compilation, which the compile log also has.
+        pipeline: the name of its pipeline, or the text of its passes.
+        compile_seconds: the duration of its compilation.
     """
 
     name: str
@@ -30,12 +37,26 @@ class PlanState:
     hits: int
     nodes: int
     kernels: tuple[str, ...] = ()
+    id: int = 0
+    pipeline: str = ""
+    compile_seconds: float = 0.0
 
     @classmethod
     def of(cls, plan: Plan, hits: int) -> PlanState:
         """The state of ``plan`` with this number of runs."""
         guard = "" if plan.guard == Guard() else str(plan.guard)
-        return cls(plan.name, plan.kind, guard, hits, plan.kept.nodes, plan.kernels)
+        made = plan.compilation
+        return cls(
+            plan.name,
+            plan.kind,
+            guard,
+            hits,
+            plan.kept.nodes,
+            plan.kernels,
+            made.id,
+            made.pipeline,
+            made.seconds,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,14 +120,16 @@ class DebugState:
             kernels = f", {counted(len(plan.kernels), 'native kernel')}" if plan.kernels else ""
             runs, nodes = counted(plan.hits, "run"), counted(plan.nodes, "node")
             yield f"{plan.name}: {runs}, {nodes}{kernels}{guard}"
+            pipeline = textwrap.shorten(plan.pipeline, _PIPELINE, placeholder="…")
+            yield f"  compilation {plan.id} by {pipeline} in {human_seconds(plan.compile_seconds)}"
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
         yield from self.remarks
-        if self.watch_runs:
-            values = counted(self.watched, "intermediate value")
-            runs = counted(self.watch_runs, "additional run")
-            yield f"{values} watched, {self.left_out} left out: {runs} in {human_seconds(self.watch_seconds)}"
+        if self.watched or self.left_out or self.watch_runs:
+            values = f"{counted(self.watched, 'intermediate value')} watched, {self.left_out} left out"
+            runs = f"{counted(self.watch_runs, 'additional run')} in {human_seconds(self.watch_seconds)}"
+            yield f"{values}: {runs}" if self.watch_runs else values
         if self.evicted:
             past = counted(self.runs - sum(plan.hits for plan in self.plans), "run")
             yield f"{counted(self.evicted, 'plan')} evicted as least recently used, after {past}"

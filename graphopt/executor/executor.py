@@ -14,8 +14,8 @@ from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.executor.plan import PlanFactory
 from graphopt.executor.plan_cache import ModelSource, PlanCache
+from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
 from graphopt.executor.specializer import Specializer
 from graphopt.executor.state_loop import StateLoop
@@ -142,7 +142,7 @@ class Executor:
         feeds = native_feeds(feeds)
         plan = specializer.plan_for(feeds)
         found = plan.run(feeds)
-        specializer.ran(plan, feeds)
+        specializer.ran(plan, feeds, plan.take_observed(found))
         return found
 
     def run_bound(
@@ -171,13 +171,13 @@ class Executor:
         feeds = bound_values(values)
         plan = specializer.plan_for(feeds)
         ready = plan.prepare()
-        if plan.kind == "optimized" and not ready.buffers.are_safe(share):
+        if plan.kind in ("optimized", "profiled") and not ready.buffers.are_safe(share):
             plan = specializer.cache.general()
             ready = plan.prepare()
         buffers = ready.buffers.for_run(share, values)
         before = specializer.before(plan, feeds, share.values()) if share else None
         found = ready.run_bound(values, self._factory.host.device, buffers)
-        specializer.ran(plan, feeds, before)
+        specializer.ran(plan, feeds, plan.take_observed(found), before)
         return found
 
     def loop(self, state: Iterable[tuple[str, str]]) -> StateLoop:
@@ -276,7 +276,7 @@ class Executor:
     def graph_for(self, feeds: Mapping[str, Any]) -> ir.Model:
         """The model that would run for ``feeds`` with the current plans; creates no specialization."""
         specializer = self._specializer
-        return (specializer.known_plan(feeds) or specializer.cache.general()).model
+        return (specializer.known_plan(feeds) or specializer.unguarded_plan(feeds)).model
 
     @property
     def last_plan(self) -> str | None:

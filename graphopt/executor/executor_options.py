@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,10 @@ class ExecutorOptions:
             shapes; or ``all`` values. Each profiled run requires an additional run without optimizations,
             except with ``inputs``.
         watch_limit: the maximum number of watched intermediate values.
+        pipelines: the pipelines of plans: ``preset``, that of ``pipeline`` for all plans; or ``jit``, those
+            of PyTorch's JIT: ``plan-general``, ``plan-profiled`` and ``plan-optimized``. By default the
+            setting.
+        compile_log: a file to which each compilation is appended, as a line of JSON.
     """
 
     strategy: StrategyLike | None = None
@@ -48,6 +53,8 @@ class ExecutorOptions:
     by_group: bool = False
     watch: Literal["inputs", "shapes", "all"] = "inputs"
     watch_limit: int = 1024
+    pipelines: Literal["preset", "jit"] | None = None
+    compile_log: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
@@ -71,3 +78,7 @@ class ExecutorOptions:
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
         if self.watch not in ("inputs", "shapes", "all"):
             raise UsageError(f"watch must be inputs, shapes or all, not {self.watch!r}")
+        if self.pipelines not in (None, "preset", "jit"):
+            raise UsageError(f"pipelines must be preset or jit, not {self.pipelines!r}")
+        if self.compile_log is not None and not isinstance(self.compile_log, str | os.PathLike):
+            raise UsageError(f"compile_log must be a path, not {self.compile_log!r}")

@@ -16,20 +16,24 @@ class Fuser:
         pipeline: the preset of graphopt's passes.
         optimizations: onnxruntime's optimization level.
         post_grad: the pipeline for models that compute gradients; ``None`` to fuse nothing there.
+        plan: the pipeline of specializations by the pipelines of the JIT.
+        skip: the passes of ``plan`` to leave out.
     """
 
     pipeline: str
     optimizations: Optimizations
     post_grad: str | None = None
+    plan: str = "plan-optimized-builtin"
+    skip: tuple[str, ...] = ()
 
 
 #: Fusers by name. ``none``: no fusion; ``ort``: onnxruntime only; ``builtin``: also graphopt, with fused
 #: operators of onnxruntime; ``native``: also graphopt's own kernels.
 FUSERS = {
-    "none": Fuser("O2", "basic"),
-    "ort": Fuser("O2", "default"),
+    "none": Fuser("O2", "basic", skip=("fuse-builtin",)),
+    "ort": Fuser("O2", "default", skip=("fuse-builtin",)),
     "builtin": Fuser("O3", "default", "post-grad"),
-    "native": Fuser("native", "default", "post-grad-native"),
+    "native": Fuser("native", "default", "post-grad-native", "plan-optimized"),
 }
 
 

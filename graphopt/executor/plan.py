@@ -1,33 +1,31 @@
-"""Plans, which are models ready to run with their guards, and the factory that creates them."""
+"""Plans: models ready to run, with their guards."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from graphopt import ir
-from graphopt.errors import NotFused, PassFailed, VerificationFailed
+from graphopt.executor.compile_log import Compilation
 from graphopt.executor.plan_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
-from graphopt.model_arguments import copy
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
-from graphopt.profile import Guard, Profile, SpecializationKind
-from graphopt.profile.annotations import annotate_gradients
+from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
+from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
-from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.specialization.variant_session import VariantSession
 
 #: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
-#: ``optimized``: for inputs that satisfy a guard.
-Kind = Literal["fallback", "general", "optimized"]
+#: ``profiled``: for all inputs, and observes watched values; ``optimized``: for inputs that satisfy a guard.
+Kind = Literal["fallback", "general", "profiled", "optimized"]
 
 
 def _none(model: ir.Model) -> Libraries:
@@ -60,6 +58,7 @@ class Plan:
         kind: the inputs that it accepts.
         kept: the model, in memory or in a file.
         host: its execution environment.
+        compilation: the compilation that created it.
         guard: its assumptions.
         specialization: the treatment of the sizes of dims in an optimized plan; otherwise ``None``.
         hits: the number of its runs.
@@ -73,6 +72,7 @@ class Plan:
     kind: Kind
     kept: KeptModel
     host: Host
+    compilation: Compilation
     guard: Guard = field(default_factory=Guard)
     specialization: SpecializationKind | None = None
     hits: int = 0
@@ -102,7 +102,8 @@ class Plan:
         """
         with self._lock:
             if self._ready is None:
-                model, host = self.model, self.host
+                model_of, host = self._session_model(), self.host
+                model = model_of()
                 artifact = Artifact(model)
                 libraries = host.libraries(model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
@@ -113,10 +114,13 @@ class Plan:
                 }
                 session = preflight.create(artifact.source, threads=host.threads, **runtime)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
-                model_of = self.kept.get  # without a reference to the plan, which owns the session
                 buffers = BufferChecks(model_of, lambda: optimized_graph(model_of(), **runtime), session)
                 self._ready = VariantSession(session, Signature.of(model), buffers)
             return self._ready
+
+    def _session_model(self) -> Callable[[], ir.Model]:
+        """Returns the model of the session; without a reference to the plan, which owns the session."""
+        return self.kept.get
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, in the model's order.
@@ -128,99 +132,6 @@ class Plan:
         ready = self._ready or self.prepare()
         return dict(zip(ready.outputs, ready.run(feeds), strict=True))
 
-
-class Optimize(Protocol):
-    """Optimizes a model and verifies the result at most once, without searching for a faulty rewrite."""
-
-    def __call__(self, model: ir.Model, original: ir.Model, guard: Guard | None) -> ir.Model:
-        """The optimized model.
-
-        Args:
-            model: the model.
-            original: the model for the comparison; ``model`` is equivalent to it if ``guard`` holds.
-            guard: the assumptions about inputs; ``None`` without assumptions.
-
-        Raises:
-            VerificationFailed: the results differ.
-            PassFailed: a pass failed.
-        """
-
-
-@dataclass(frozen=True)
-class PlanFactory:
-    """Creates plans from models, which are not modified.
-
-    Attributes:
-        optimize: optimizes a model.
-        prepare: runs the pipeline ``fallback``, for the plan that is used while optimizing is off.
-        host: the execution environment of the plans.
-        strict: fail if the general plan fails verification; by default the original replaces it.
-        by_pass: whether a pass of the pipeline specializes annotated inputs.
-        requires_grad: inputs and initializers that require a gradient; annotated in models if ``by_pass``.
-    """
-
-    optimize: Optimize
-    prepare: Callable[[ir.Model], ir.Model]
-    host: Host
-    strict: bool = False
-    by_pass: bool = False
-    requires_grad: tuple[str, ...] = ()
-
-    def general(self, original: ir.Model) -> Plan:
-        """The plan for all inputs, ready to run.
-
-        Raises:
-            NotFused: a scope of ``strict_fusion`` was not fused into one operator. VerificationFailed,
-            PassFailed: with ``strict``, optimizing failed.
-        """
-        problems: tuple[str, ...] = ()
-        try:
-            model = self.optimize(self._annotated(original), original, None)
-        except (VerificationFailed, PassFailed) as failure:
-            if self.strict or isinstance(failure, NotFused):
-                raise
-            model = self.prepare(original)
-            problems = (f"the general plan runs the original: {failure.message}",)
-        plan = Plan("general", "general", KeptModel(model), self.host, problems=problems)
-        plan.prepare()
-        return plan
-
-    def fallback(self, original: ir.Model) -> Plan:
-        """The plan that runs while optimizing is off."""
-        return Plan(
-            "fallback",
-            "fallback",
-            KeptModel(self.prepare(original)),
-            replace(self.host, optimizations="off"),
-        )
-
-    def specialized(
-        self, original: ir.Model, guard: Guard, kind: SpecializationKind, profile: Profile
-    ) -> Plan:
-        """A plan for inputs that satisfy ``guard``, ready to run, without a name.
-
-        Args:
-            original: the source model.
-            guard: the assumptions.
-            kind: the treatment of the sizes of dims.
-            profile: the profile from which the assumptions are derived.
-
-        Raises:
-            GraphoptError: optimizing or verifying failed.
-        """
-        if self.by_pass:
-            prepared = self._annotated(annotate_inputs(original, guard, profile))
-        else:
-            prepared = specialize_inputs(original, guard, profile)
-        model = self.optimize(prepared, original, guard)
-        plan = Plan("", "optimized", KeptModel(model), self.host, guard, kind)
-        plan.prepare()
-        return plan
-
-    def _annotated(self, model: ir.Model) -> ir.Model:
-        """``model``, or a copy annotated with the values that require a gradient."""
-        if not self.by_pass or not self.requires_grad:
-            return model
-        found = copy(model)
-        annotate_gradients(found, dict.fromkeys(self.requires_grad, True))
-        return found
+    def take_observed(self, outputs: dict[str, Any]) -> Observed | None:
+        """Remove the observations of watched values from the ``outputs`` of a run; ``None`` without any."""
+        return None

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import config, ir
-from graphopt.errors import UsageError
-from graphopt.executor.plan import Plan, PlanFactory
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.executor.plan import Plan
+from graphopt.executor.plan_factory import PlanFactory
+from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import ModelLike, copy, loaded
 from graphopt.process import memory
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 
 class PlanCache:
-    """The source model and the two plans that accept all inputs, which are created on first use.
+    """The source model and the plans that accept all inputs, which are created on first use.
 
     Each plan has a lock of its own, so that a run never waits for a plan that it does not need.
 
@@ -33,6 +35,7 @@ class PlanCache:
     Attributes:
         original: the source model.
         kept: the reason why the last attempt to release the original failed; ``None`` without a failure.
+        unprofiled: the reason why there is no profiled plan; ``None`` without a failure.
         last_made: the time of the last plan, from which the delay counts; ``None`` before the first plan.
     """
 
@@ -47,17 +50,20 @@ class PlanCache:
     ) -> None:
         self.original = original
         self.kept: str | None = None
+        self.unprofiled: str | None = None
         self._factory, self._delay, self._clock, self._is_last = factory, delay, clock, is_last
         self._general: Plan | None = None
         self._fallback: Plan | None = None
+        self._profiled: ProfiledPlan | None = None
         self._general_lock, self._fallback_lock = threading.Lock(), threading.Lock()
+        self._profiled_lock, self._process = threading.Lock(), os.getpid()
         self._releasing = threading.Lock()
         self.last_made: float | None = None
 
     @property
     def plans(self) -> list[Plan]:
         """The plans that exist."""
-        return [plan for plan in (self._general, self._fallback) if plan is not None]
+        return [plan for plan in (self._general, self._profiled, self._fallback) if plan is not None]
 
     def general(self) -> Plan:
         """The plan for inputs without a specialization."""
@@ -87,6 +93,25 @@ class PlanCache:
                     self._fallback = plan
         return plan
 
+    def profiled(self) -> ProfiledPlan | None:
+        """The plan whose runs are profiled; ``None`` if the general plan takes its place."""
+        plan = self._profiled
+        if plan is None and self.unprofiled is None and self._factory.pipelines.profiled is not None:
+            # in a fork, the thread that holds the lock may not exist
+            if not self._profiled_lock.acquire(blocking=os.getpid() == self._process):
+                return None
+            try:
+                plan, original = self._profiled, self.original.model
+                if plan is None and self.unprofiled is None and original is not None:
+                    plan = self._profiled = self._factory.profiled(original)
+            except Exception as error:  # of any kind, from optimizing; the general plan takes its place
+                if self._factory.strict and isinstance(error, GraphoptError):
+                    raise
+                self.unprofiled = str(error) or type(error).__name__
+            finally:
+                self._profiled_lock.release()
+        return plan
+
     def note_made(self) -> None:
         """Restart the delay, because a plan was created."""
         self.last_made = self._clock()
@@ -98,7 +123,7 @@ class PlanCache:
         return made is not None and self._clock() - made > self._delay
 
     def release(self, plans: Sequence[Plan]) -> None:
-        """Release the original and the fallback plan, after creating the general plan.
+        """Release the original, the fallback plan and the profiled plan, after creating the general plan.
 
         The models of the remaining plans are moved to files. If the general plan can't be created, or a file
         can't be written, the original is kept for another delay, and :attr:`kept` has the reason; no run
@@ -118,7 +143,7 @@ class PlanCache:
                 self.note_made()
                 return
             self.kept = None
-            self._fallback = None
+            self._fallback = self._profiled = None
             self.original.release()
         gc.collect()  # nodes, values and graphs form reference cycles
         memory.trim()

@@ -18,10 +18,12 @@ from typing import Any
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.executor.plan import Plan, PlanFactory
+from graphopt.executor.plan import Plan
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
+from graphopt.executor.plan_factory import PlanFactory
+from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.executor.specialization_job import Job
-from graphopt.executor.thread_local_switches import is_optimizing, note_executed
+from graphopt.executor.thread_local_switches import is_optimizing, is_profiling, note_executed
 from graphopt.executor.watched_values import WatchedValues
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
@@ -45,8 +47,8 @@ _EXPLAINED = 20
 _TICK = 0.05
 #: Longest delay that a timer accepts, in seconds.
 _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
-#: Reason for using the general plan while another thread creates the specialization.
-_IN_PROGRESS = "a specialization is being made"
+#: Reasons for using the general plan: another thread creates the specialization, or there will be none.
+_IN_PROGRESS, _NOT_PROFILING = "a specialization is being made", "profiling is off"
 
 
 @dataclass(frozen=True)
@@ -116,24 +118,53 @@ class Specializer:
         """The existing plan for ``feeds``; ``None`` if only the general plan accepts them."""
         if not is_optimizing():
             return self.cache.fallback()
-        return self._plans.plan_for(feeds)
+        plan = self._plans.plan_for(feeds)
+        if plan is None and not is_profiling() and self._factory.pipelines.profiled is not None:
+            return self.cache.fallback()
+        return plan
+
+    def unguarded_plan(self, feeds: Mapping[str, Any]) -> Plan:
+        """The plan for ``feeds`` without a guard: the profiled plan if the run will be profiled."""
+        plan = self._profiled() if self._needs(feeds) else None
+        return plan or self.cache.general()
+
+    def _profiled(self) -> ProfiledPlan | None:
+        """The profiled plan, if the pipelines have one."""
+        plan = self.cache.profiled()
+        if plan is not None:
+            self._watched.watched, self._watched.left_out = plan.watched, plan.left_out
+        return plan
 
     def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before | None:
         """The argument of :meth:`ran` for a run that overwrites inputs; ``None`` if it is not profiled."""
-        if plan.kind != "general" or not self._is_profiled(feeds):
+        if plan.kind not in ("general", "profiled") or not self._is_profiled(feeds):
             return None
-        return Before(kept_contents(feeds, overwritten), self._observe_inner(feeds))
+        inner = None if plan.kind == "profiled" else self._observe_inner(feeds)
+        return Before(kept_contents(feeds, overwritten), inner)
 
-    def ran(self, plan: Plan, feeds: Mapping[str, Any], before: Before | None = None) -> None:
-        """Count and profile a successful run; failures of this method do not affect its outputs."""
+    def ran(
+        self,
+        plan: Plan,
+        feeds: Mapping[str, Any],
+        inner: Observed | None = None,
+        before: Before | None = None,
+    ) -> None:
+        """Count and profile a successful run; failures of this method do not affect its outputs.
+
+        Args:
+            plan: the plan.
+            feeds: the inputs.
+            inner: the values that the plan itself observed.
+            before: the result of :meth:`before`, if the run overwrote inputs.
+        """
         with self._counts:
             self._runs += 1
             plan.hits += 1
             plan.last_used = self._runs
         self.last = plan
         note_executed(plan.kept)
-        if plan.kind == "general":
-            self._profile_run(feeds, before)
+        if plan.kind in ("general", "profiled"):
+            self._profile_run(feeds, inner, before)
         if self._options.release and self.cache.original.model is not None:
             if self.cache.is_due:
                 self._release()
@@ -161,7 +192,7 @@ class Specializer:
                 return plan
             found = "the new specialization is for other inputs" if is_own else self._next(feeds)
         self._count_reason(found, feeds)
-        return self.cache.general()
+        return self.unguarded_plan(feeds)
 
     def _next(self, feeds: Mapping[str, Any]) -> Job | str:
         """The job that ``feeds`` have to wait for, or the reason for running the general plan.
@@ -187,7 +218,9 @@ class Specializer:
             return job or self._exhausted() or _IN_PROGRESS
 
     def _exhausted(self) -> str | None:
-        """The reason why there will be no more specializations, or ``None``."""
+        """The reason why there will be no more specializations in this thread or task, or ``None``."""
+        if not is_profiling():
+            return _NOT_PROFILING
         if self._depth == 0:
             return "all specializations are made"
         return "the original was released" if self.cache.original.model is None else None
@@ -205,16 +238,22 @@ class Specializer:
     # Profiling and compiling --------------------------------------------------------------------
 
     def _is_profiled(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether a run of the general plan on ``feeds`` may be profiled."""
+        """Whether a run of a plan without a guard on ``feeds`` may be profiled."""
         return self._job is None and self._exhausted() is None and self._why_unfit(feeds) is None
 
-    def _profile_run(self, feeds: Mapping[str, Any], before: Before | None) -> None:
-        """Profile a run of the general plan, and start the next job in the background mode."""
+    def _needs(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the profile needs a run on ``feeds``."""
+        if self._profile.runs >= self._required_runs or not self._is_profiled(feeds):
+            return False
+        return self._known_failure(feeds) is None
+
+    def _profile_run(self, feeds: Mapping[str, Any], inner: Observed | None, before: Before | None) -> None:
+        """Profile a run of a plan without a guard, and start the next job in the background mode."""
         if not self._is_profiled(feeds):
             return
-        if before is None:
-            before = Before(feeds, self._observe_inner(feeds))
-        job, feeds, inner = None, before.feeds, before.inner
+        if inner is None:
+            inner = self._observe_inner(feeds) if before is None else before.inner
+        job, feeds = None, feeds if before is None else before.feeds
         with self._state:
             if self._job is None:
                 # another thread may have specialized for these feeds
@@ -233,7 +272,7 @@ class Specializer:
             return None
         if self._plans.plan_for(feeds) is not None or self._known_failure(feeds) is not None:
             return None
-        return self._watched.observe(original, feeds)
+        return self._watched.observe(original, feeds, self._profiled)
 
     def _observe(self, feeds: Mapping[str, Any], inner: Observed | None) -> None:
         """Add ``feeds`` to the profile, unless a specialization for them failed; requires the state lock."""
@@ -274,9 +313,10 @@ class Specializer:
         try:
             guard = guard_for_all(job.profile, job.kind, branch_inputs(job.original))
             what = str(guard)
-            plans = self._with(
-                self._factory.specialized(job.original, guard, job.kind, job.profile), job.kind
-            )
+            profiled = self._profiled()
+            source = None if profiled is None else profiled.model
+            plan = self._factory.specialized(job.original, guard, job.kind, job.profile, source)
+            plans = self._with(plan, job.kind)
         except GraphoptError as error:
             failure = f"{what}: {error}"
         except Exception as error:  # a bug in a pass
@@ -368,6 +408,10 @@ class Specializer:
         watched = self._watched
         if watched.failure is not None:
             remarks[f"intermediate values are not watched: {watched.failure}"] = None
+        if self.cache.unprofiled is not None:
+            remarks[f"there is no profiled plan: {self.cache.unprofiled}"] = None
+        if self._factory.log.failure is not None:
+            remarks[self._factory.log.failure] = None
         return replace(
             state,
             plans=tuple(map(PlanState.of, plans, hits)),

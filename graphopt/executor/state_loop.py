@@ -205,7 +205,7 @@ class StateLoop:
             if overwritten:
                 self._state = _State()
             raise
-        specializer.ran(step.plan, step.feeds, before)
+        specializer.ran(step.plan, step.feeds, step.plan.take_observed(found), before)
         if step.buffers is not self._state.buffers:
             self._state = step.next_state(found, sources, self._state)
         return {name: from_ort_value(found[name]) for name in results}

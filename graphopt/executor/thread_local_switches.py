@@ -1,4 +1,4 @@
-"""Thread-local switches of executors: optimizing, the fuser, the fusion strategy; and the last graph."""
+"""Thread-local switches of executors: optimizing, profiling, fuser, fusion strategy; and the last graph."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from graphopt.profile import FusionStrategy, StrategyLike
 from graphopt.util.argument_checks import checked
 
 _optimizing: ContextVar[bool] = ContextVar("graphopt optimizes executors", default=True)
+_profiling: ContextVar[bool] = ContextVar("graphopt profiles executors", default=True)
 _strategy: ContextVar[FusionStrategy | None] = ContextVar("graphopt fusion strategy", default=None)
 _fuser: ContextVar[str | None] = ContextVar("graphopt fuser", default=None)
 _last: ContextVar[KeptModel | None] = ContextVar("graphopt's last graph", default=None)
@@ -42,6 +43,11 @@ def is_optimizing() -> bool:
     return _optimizing.get()
 
 
+def is_profiling() -> bool:
+    """Whether executors profile runs and create specializations, in this thread or task."""
+    return _profiling.get()
+
+
 def current_fuser() -> Fuser | None:
     """The selected fuser, or ``None``."""
     name = _fuser.get()
@@ -62,6 +68,21 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
         yield
     finally:
         _optimizing.reset(token)
+
+
+@checked
+@contextlib.contextmanager
+def profiled_execution(should_profile: bool) -> Iterator[None]:
+    """Enable or disable profiling by executors within a ``with`` block, in this thread or task.
+
+    While it is disabled, runs create no specializations. Runs that no existing specialization accepts use the
+    general plan, or with ``pipelines="jit"`` the original model.
+    """
+    token = _profiling.set(should_profile)
+    try:
+        yield
+    finally:
+        _profiling.reset(token)
 
 
 @checked

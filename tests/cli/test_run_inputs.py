@@ -89,3 +89,28 @@ def test_conflicting_options_are_reported(
     given = [str(requests) if option == "REQUESTS" else option for option in options]
     told = invoke("run", requests.parent / "m.onnx", *given)
     assert told.status == 2 and why in told.err
+
+
+def test_pipelines_of_the_jit_and_compile_log(invoke: Invoke, requests: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    arguments = (
+        "run",
+        requests.parent / "m.onnx",
+        "--inputs",
+        requests,
+        "--rounds",
+        "2",
+        "--set",
+        "verify=false",
+    )
+    told = invoke(*arguments, "--pipelines", "jit", "--compile-log", log, "--json")
+    assert told.status == 0, told.err
+    found = json.loads(told.out)
+    assert [row["plan"] for row in found["runs"]] == ["profiled", "profiled", "static-1", "static-2"]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sorted((plan["id"], plan["pipeline"]) for plan in found["plans"]) == [
+        (line["id"], line["pipeline"]) for line in lines
+    ]
+    assert "profiled: 2 runs" in invoke(*arguments, "--set", "pipelines=jit").out
+    told = invoke(*arguments, "--compile-log", tmp_path / "missing" / "log.jsonl")
+    assert told.status == 2 and "missing" in told.err

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import api, ir
+from graphopt.executor.compile_log import CompileLog
 from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.executor.plan import Optimize
 from graphopt.executor.plan_cache import ModelSource
+from graphopt.executor.plan_factory import PlanRequest
 from graphopt.profile import Guard
 from tests.model_testing import parse
 from tests.specialization.models import positions
@@ -68,9 +69,18 @@ def compiled(model: ir.Model | Path | None = None, **options: Any) -> Executor:
     return api.compile(model or positions(), ExecutorOptions(**options), pipeline="O2", verify=False)
 
 
-def with_optimizer(optimize: Optimize, clock: Callable[[], float] = lambda: 0.0, **options: Any) -> Executor:
+#: Optimizes a model, given the original and the guard.
+Optimizer = Callable[[ir.Model, ir.Model, Guard | None], ir.Model]
+
+
+def with_optimizer(optimize: Optimizer, clock: Callable[[], float] = lambda: 0.0, **options: Any) -> Executor:
     """An executor of :data:`ANY` with this optimizer."""
-    factory = replace(compiled(parse(ANY))._factory, optimize=optimize)
+
+    def optimized(request: PlanRequest) -> ir.Model:
+        return optimize(request.model, request.original, request.guard)
+
+    log = CompileLog(options.get("compile_log"))
+    factory = replace(compiled(parse(ANY))._factory, optimize=optimized, log=log)
     options = {"wait": None, **options}
     return Executor(ModelSource(parse(ANY)), factory, ExecutorOptions(**options), clock=clock)
 

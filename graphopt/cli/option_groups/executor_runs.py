@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import click
+
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_relations, option_values, shared_options
-from graphopt.cli.options.parameter_types import Count
+from graphopt.cli.options.parameter_types import Count, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table, human_seconds
@@ -35,6 +37,7 @@ class ExecutorValues:
     background: bool
     watch: Literal["inputs", "shapes", "all"] | None
     fuser: str | None
+    compile_log: Path | None
     no_optimize: bool
 
 
@@ -81,11 +84,24 @@ executor_options = shared_options.values_of(
     shared_options.watch_option("inputs", **_NEEDS_INPUTS),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs(
+        "--pipelines",
+        type=click.Choice(["preset", "jit"]),
+        help="One preset for all plans, or the pipelines of the JIT: plan-general, plan-profiled, ..."
+        "  [default: preset]",
+    ),
+    _with_inputs(
+        "--compile-log",
+        type=writes,
+        metavar="FILE",
+        help="Append a line of JSON for each compilation to this file.",
+    ),
+    _with_inputs(
         "--no-optimize",
         is_flag=True,
         excludes=(
             *("--fuser", "--fusion-strategy", "--profiled-runs", "--depth", "--most-plans", "--background"),
             "--watch",
+            "--pipelines",
         ),
         help="Run the unmodified model.",
     ),
@@ -123,6 +139,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         most_plans=chosen.most_plans,
         depth=chosen.depth,
         watch=chosen.watch or "inputs",
+        compile_log=chosen.compile_log,
     )
     option_values.chosen_device(run)
     rounds = chosen.rounds or 1
