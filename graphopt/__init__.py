@@ -14,7 +14,7 @@ on first use, so that the command line starts quickly.
 
 __version__ = "0.2.0"
 
-#: Former names, and their replacements. They are removed in 0.3.
+#: Former names, which are removed in 0.3, and their replacements.
 _DEPRECATED = {"grad": "differentiate", "kernels": "list_kernels"}
 
 

@@ -27,8 +27,8 @@ class Network:
     """
 
     def __init__(self) -> None:
-        self._onward: list[list[int]] = []  # by node, outgoing edges; edge ^ 1 is the residual edge
-        self._back: list[list[int]] = []  # by node, outgoing residual edges
+        self._onward: list[list[int]] = []  # the outgoing edges of each node; edge ^ 1 is the residual edge
+        self._back: list[list[int]] = []  # the outgoing residual edges of each node
         self._heads = array("q")
         self._capacities: list[int | None] = []
 
@@ -112,9 +112,9 @@ class _Preflow:
     def _relabel_all(self) -> None:
         """Global relabelling: set heights to the exact distances."""
         self.heights = heights = self.distances()
-        self._current = [0] * self.top  # by node, the first edge that may be admissible
-        self._active: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes with excess
-        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, present and former nodes
+        self._current = [0] * self.top  # the first edge of each node that may be admissible
+        self._active: list[list[int]] = [[] for _ in range(self.top)]  # the nodes with excess, by height
+        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # present and former nodes, by height
         self._count = [0] * (self.top + 1)
         for node, height in enumerate(heights):
             self._count[height] += 1

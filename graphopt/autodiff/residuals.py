@@ -178,7 +178,7 @@ class ResidualSelection:
             found = self.minimum(high, compute_bound=compute_bound)
             if self.total(found) > budget:
                 continue
-            while low < high:  # bytes fall as the discount grows
+            while low < high:  # the saved bytes decrease as the discount grows
                 middle = (low + high) // 2
                 tried = self.minimum(middle, compute_bound=compute_bound)
                 if self.total(tried) > budget:

@@ -204,8 +204,8 @@ def active_carries(
     everything = [value for node in nodes for value in (*ir.reads(node), *node.outputs)]
     ends, starts = dict.fromkeys(outputs), dict.fromkeys(wrt)
     while True:
-        # neither walk is limited to values of the other: a value that depends on the carried state need not
-        # influence that state again within the same iteration
+        # neither walk is limited to the values of the other one: a value that depends on the carried state
+        # need not influence that state again within the same iteration
         varied = dict(starts)
         _active_nodes(nodes, dict.fromkeys(everything), varied, Backward(), cx)
         active = _active_nodes(nodes, dict(ends), dict.fromkeys(everything), Backward(), cx)

@@ -174,7 +174,8 @@ def call(invocation: Invocation) -> int:
         return _interrupted(invocation)
     except Exception as error:
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
-            return _interrupted(invocation)  # loading an extension module, which raises ImportError
+            # the interrupt occurred while an extension module was loaded, which raises ImportError
+            return _interrupted(invocation)
         failure = report_error(
             error,
             debug=invocation.debug,

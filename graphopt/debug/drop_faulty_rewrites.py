@@ -94,7 +94,7 @@ def repair(
         except _FAILURES as error:
             failure = error
         runs += 1
-        if drops[0].node and _alike(earlier, failure):  # a wrong rule is usually wrong at other nodes, too
+        if drops[0].node and _alike(earlier, failure):  # a wrong rule is usually also wrong at other nodes
             owner, reason = drops[0].owner, failure.message.partition(": ")[2]
             everywhere = replace(limits, owners=limits.owners | {owner})
             more = Dropped(owner, "", drops[0].pass_text, reason, drops[0].failed)

@@ -249,7 +249,7 @@ _FIELDS: dict[str, tuple[str, int]] = {
 }
 
 
-#: Limits of numpy arrays: dims, and bytes (without dims of 0).
+#: Maximum numbers of dims and of bytes of a numpy array, which ignores dims of 0 when it counts bytes.
 _MOST_DIMS = 64
 _MOST_BYTES = 2**63 - 1
 _KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)

@@ -114,7 +114,7 @@ def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
     if node.name == REFERRING:
         shape, flat, done = (f"{node.name}_{suffix}" for suffix in ("shape", "flat", "done"))
         flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
-        flatten.attribute.extend(node.attribute)  # the default is the same
+        flatten.attribute.extend(node.attribute)  # the attribute has the same default
         made = [
             onnx.helper.make_node("Shape", [node.input[0]], [shape]),
             flatten,

@@ -268,7 +268,8 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
-    for root, between in reversed(near_readers(anchor).items()):  # the farthest covers most nodes
+    # a match at the farthest reader covers the most nodes
+    for root, between in reversed(near_readers(anchor).items()):
         found = PartialMatcher(cx).match(pattern, root)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:

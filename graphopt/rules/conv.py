@@ -152,7 +152,7 @@ def shift_before_conv(
         return m.no("the constant differs within a channel, or widens the tensor", c)
     if not np.all(np.abs(shift) <= _LARGEST_SHIFT):
         return m.no("the constant is large, and might cancel x", c)
-    # by group: (M / group, C / group) times (C / group, 1)
+    # for each group, (M / group, C / group) times (C / group, 1)
     kernels = exact(weight).reshape(group, -1, weight.shape[1], int(np.prod(weight.shape[2:]))).sum(axis=3)
     total = (kernels @ shift.reshape(group, weight.shape[1], 1)).reshape(-1)
     if shift_node.op_type == "Sub":

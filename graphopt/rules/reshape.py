@@ -45,7 +45,8 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
     target = reshape_target(m, source, result, nonzero_dims(m, m.root))
     if target is not None:
         return reshape(op, m, x, target)
-    axis = _flatten_axis(m, source, result) if m.version >= 9 else None  # before: floats only
+    # before opset 9, Flatten supports only floats
+    axis = _flatten_axis(m, source, result) if m.version >= 9 else None
     return m.no("two dims or more are unknown", shape) if axis is None else op.Flatten(x, axis=axis)
 
 

@@ -24,7 +24,7 @@ class DimsOf:
 
 
 def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
-    """The dims of another tensor that ``value`` contains: it is a Shape, or a Gather or Slice of one."""
+    """The dims of a tensor that ``value`` contains, if it is a Shape, or a Gather or Slice of a Shape."""
     node = producer_of(value, graph=m.graph)
     if node is None or not node.inputs or node.inputs[0] is None:
         return None

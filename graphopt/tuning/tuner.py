@@ -137,7 +137,8 @@ class Tuner:
         recommend(model, tuning.choice, self.device)
         report = report.having(
             remarks=[remark] if first is not None and remark is not None else [],
-            skipped=[name for name in report.skipped if name not in variant.off],  # the table lists others
+            # the table of tuning lists the passes that it disabled
+            skipped=[name for name in report.skipped if name not in variant.off],
             tuning=tuning,
             seconds={"tune": 0.0 if tuning.stored else tuning.seconds},
         )

@@ -227,7 +227,7 @@ def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
     ):
         variant = found.variant.without(owner for group in given_up for owner in group.owners)
-        variant = replace(variant, opset=None)  # its purpose is also speed
+        variant = replace(variant, opset=None)  # the purpose of a newer opset is also speed
         if variant == found.variant or len(given_up) == len(groups):
             continue
         final = _against_original(variant, measurer)

@@ -148,7 +148,7 @@ class Excuses:
         return None
 
     def _deviations(self, case: Case, place: int, original: Runner) -> Iterator[list[Deviation]]:
-        """Deviations of an output of the original for other roundings: of inputs, then of all results."""
+        """Deviations of an output of the original with differently rounded inputs, then with all results."""
         moved = input_sensitivity(case, original, self.output_traits)
         if moved is not None:
             yield moved[place]

@@ -90,7 +90,8 @@ def excuse_for(
     ):
         return "it depends on rounding in the original"
     halved = plain if numeric_traits.halves else None
-    if halved is not None and halved.shape == wide.shape:  # no runtime rounds at every step
+    # no runtime rounds at every step, so a result may be near either of the two
+    if halved is not None and halved.shape == wide.shape:
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
             # if halves overflow and the original deviates from the specification, the candidate may also

@@ -26,7 +26,7 @@ class Fact:
         contents: the elements of a small integer or boolean tensor (booleans as 0 and 1), in row-major order;
             only if every dim is an int. Unknown contents may be replaced by symbols later, which adds no
             information.
-        fill: the number that all elements of a computed value equal, if known;
+        fill: the common value of all elements of a computed value, if known;
             :meth:`graphopt.analysis.shape_inference.inference_engine.Inference.fill` includes constants.
         container: ``ir.SequenceType`` or ``ir.OptionalType``, with the facts common to all its elements in
             ``element``; ``None`` for a tensor.

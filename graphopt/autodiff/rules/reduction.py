@@ -35,13 +35,14 @@ class _Reduction:
         if self.idle and not may_idle:
             raise node.refusal("runtimes disagree on its result without axes")
         self.axes = None if empty else axes
-        sums = node.op_type == "ReduceSum" and self.keepdims  # the same gradient either way
+        sums = node.op_type == "ReduceSum" and self.keepdims  # the gradient is the same with and without axes
         if idles and isinstance(axes, ir.Value) and not sums:
             raise node.refusal("its axes may be empty, which would make it a no-op")
 
     def kept(self, value: ir.Value) -> ir.Value:
         """``value``, of the shape of y, with the removed axes restored at size 1."""
-        if self.keepdims or self.idle or self.axes is None:  # a scalar broadcasts anyway
+        # y is already of that shape, or is a scalar, which broadcasts
+        if self.keepdims or self.idle or self.axes is None:
             return value
         axes = self.axes if isinstance(self.axes, ir.Value) else list(self.axes)
         return self.op.Unsqueeze(value, axes)

@@ -131,5 +131,5 @@ def write(result: Result | Specialized, target: Path, how: Specialization | None
         return save_bundle(result, target)
     external = config.current().external_data
     if external is None and result.branches and not how.single_file:
-        external = True  # in a separate file, branches share weights
+        external = True  # branches share only weights in a separate file
     return api.save(result.model, target, external_data=external)

@@ -209,7 +209,7 @@ class Recording:
             self._missing.append(str(path))
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)  # scripts stay executable
+        shutil.copy(path, target)  # scripts remain executable
         return True
 
     # Outputs ------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Refusal(NamedTuple):
 def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Refusal | None]:
     """For each pair of input and output of the main graph, the reason why they must not share a buffer.
 
-    ``None`` means that they may.
+    ``None`` means that they may share one.
     """
     for output in cx.model.graph.outputs:  # facts about one output refine those about others
         cx.shape(output)
@@ -227,7 +227,7 @@ def _overwritten_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Cont
     for branch in ir.bodies(node):
         target = branch.outputs[index]
         if target is source:
-            continue  # copied to itself
+            continue  # the buffer would be copied to itself
         reads = _Reads.of(branch, [source], cx)
         reason = _overwritten(source, target, reads, cx)
         if reason is not None:

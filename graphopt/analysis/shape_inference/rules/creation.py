@@ -103,7 +103,8 @@ def shape(node: NodeFacts) -> Fact:
     start = node.attr_int("start", 0)
     end = node.attr_int("end", len(dims))
     part = dims[_clamped(start, len(dims)) : _clamped(end, len(dims))]
-    known = all(representable(dim, ir.DataType.INT64) for dim in part)  # a Flatten may exceed int64
+    # the dims of a Flatten may exceed int64
+    known = all(representable(dim, ir.DataType.INT64) for dim in part)
     return Fact(ir.DataType.INT64, (len(part),), part if known else None)
 
 

@@ -83,7 +83,7 @@ def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]
     if source is None:
         return True
     if index >= len(source) or zero_with(source[index], entry):
-        return False  # the run fails without a dim to copy, or the copied dim is 0
+        return False  # either there is no dim to copy, and the run fails, or the copied dim is 0
     if not any(zero_with(dim, entry) for dim in source):
         return True
     # Then the input is empty, so the run is valid only if another dim of the result is 0.

@@ -133,7 +133,7 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
         shape = f"out{index}"
     yield f"    run.out[{index}] = go_output(call, {index}, {len(dims)}, {shape});"
     yield f"    if (!run.out[{index}]) return 1;"
-    # No streaming stores of outputs in place: the memory is in the caches.
+    # Outputs in place are not written by streaming stores, because their memory is in the caches.
     apart = [
         f"run.out[{index}] != run.in[{source}] && " for source, output in kernel.in_place if output == index
     ]

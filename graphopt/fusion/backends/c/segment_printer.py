@@ -213,7 +213,8 @@ class SegmentPrinter(PointPrinter):
             self._point(step, sums | blocks, 1, "m")
         self._end_blocks(sums, blocks)
 
-    # Blocked sums: the error of n additions in sequence grows with n, in blocks with n / BLOCK + BLOCK
+    # Blocked sums: the error of n additions grows with n in one sequence, but with n / BLOCK + BLOCK in
+    # blocks
 
     def _start_blocks(self, sums: dict[int, list[str]], outer: list[int]) -> dict[int, list[str]]:
         """Block accumulators of float sums that may have more than one block of summands."""
