@@ -104,7 +104,7 @@ _patched: ContextVar[Settings | None] = ContextVar("graphopt settings", default=
 
 
 def current() -> Settings:
-    """The settings of the innermost :func:`using` or :func:`patch`, else those of the environment variables.
+    """The settings of the innermost :func:`using` or :func:`patch`, or those of the environment variables.
 
     Only the command line reads settings files automatically; ``using(load())`` applies them to library calls.
     """

@@ -22,7 +22,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
     """The table that ``setting`` selects for ``device``.
 
     Args:
-        setting: ``auto`` for the table measured on this machine with this runtime, or else the shipped one;
+        setting: ``auto`` for the table measured on this machine with this runtime, otherwise the shipped one;
             ``shipped``; or a file written by ``graphopt calibrate``.
 
     Raises:

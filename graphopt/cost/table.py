@@ -185,7 +185,7 @@ class Costs:
         return self.passes is not None and self.passes < ENOUGH_PASSES
 
     def grid(self, op: str, case: str = "", dtype: str | None = None) -> Grid | None:
-        """The figures for ``op``: of the case and type, or else of the default case or type."""
+        """The figures for ``op`` with this case and type, otherwise with the default case or type."""
         for wanted in product((case, ""), (dtype or _COMMON, _COMMON)):
             for grid in self.grids:
                 if (grid.op, (grid.case, grid.dtype)) == (op, wanted):

@@ -114,8 +114,8 @@ class GradientPlan:
         NoGradient: no output has gradients, because an operator on the path to each is not differentiable.
 
     Attributes:
-        barred: errors by name of outputs through which no gradient can pass; only a cotangent for such an
-            output raises its error.
+        barred: the errors for outputs through which no gradient can pass, by name of the output; an error is
+            raised only if its output has a cotangent.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Evaluator:
         timeout: wall-clock seconds for each risky computation.
         child: an existing process for risky work; by default, a process is started on demand.
         budget: limits on time and memory.
-        filled: whether a value is known to have elements: some nodes are risky on empty tensors.
+        filled: whether a value is known to have elements, because some nodes are risky on empty tensors.
     """
 
     def __init__(

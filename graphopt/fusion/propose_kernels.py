@@ -90,7 +90,7 @@ def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]
 
 
 def kernel_inputs(group: Partition) -> list[ir.Value]:
-    """The inputs of the kernel of a group: without scalar constants and sizes, which are part of it."""
+    """The inputs of a group's kernel, without scalar constants and sizes, which the kernel contains."""
     return [value for value in group.inputs if not is_inside(value, group)]
 
 

@@ -46,7 +46,8 @@ def new_constants(model: ir.Model, makers: Mapping[str, str]) -> list[NewConstan
     """The new constants of the main graph, largest first.
 
     Args:
-        makers: the creating pass by the name of a constant; ``""`` for constants of the original.
+        makers: the pass that created each constant, by name of the constant; ``""`` for constants of the
+            original.
     """
     found = []
     for value in constants_of(model):

@@ -55,9 +55,9 @@ class Stats(PassInstrumentation):
 
     Attributes:
         rewrites: by operator, the number of nodes that each rule or pass removed, minus the added nodes.
-        weight_bytes: by index of the pass, the size of all weights after it in bytes.
-        makers: by the name of a constant of the main graph, the pass that created it; ``""`` for constants of
-            the original.
+        weight_bytes: the size of all weights after each pass, in bytes, by index of the pass.
+        makers: the pass that created each constant of the main graph, by name of the constant; ``""`` for
+            constants of the original.
         running: the current pass, or the last.
     """
 

@@ -136,8 +136,8 @@ class ReadRecord:
     def watch(self, main: onnx_ir.Graph) -> None:
         """Register the constants of ``main`` and its bodies.
 
-        Later, tensors of these constants are recognized in new constants, and so is the removal of a
-        constant that facts depend on.
+        The record then recognizes new constants that share the tensor of a registered one, and the removal of
+        a constant that facts depend on.
         """
         self._main = main
         given = []

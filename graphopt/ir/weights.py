@@ -236,8 +236,8 @@ def size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     return known or None
 
 
-#: By dtype, the field with contents that are not in ``raw_data``, and the count of numbers per element in
-#: this field (onnx.proto).
+#: For each dtype, the field with contents that are not in ``raw_data``, and the count of numbers per element
+#: in this field (onnx.proto).
 _FIELDS: dict[str, tuple[str, int]] = {
     "FLOAT": ("float_data", 1),
     "COMPLEX64": ("float_data", 2),

@@ -159,7 +159,7 @@ def choose_device(
 
 
 def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:
-    """The device for which models are optimized: the named device, present or not, else the available one.
+    """The device for which models are optimized: the named device, present or not, or the available one.
 
     Args:
         device: an object, or its name.

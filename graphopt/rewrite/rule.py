@@ -127,7 +127,7 @@ def rule(
         patterns: see :mod:`graphopt.rewrite.pattern`; several if the rewrite has several forms.
             The function has a parameter for each variable that it uses; variables that the matched form
             lacks are ``None``.
-        pass_: by default ``fuse-builtin`` for fusions, else ``peephole``.
+        pass_: by default ``fuse-builtin`` for fusions, otherwise ``peephole``.
         anchors: by default, for fusions, the operators of the patterns that are not common.
         pattern: by default the family, for fusions.
         by: deprecated, use ``pass_``.

@@ -100,7 +100,7 @@ def _in_shape(op: Builder, m: Match, x: ir.Value, rows: _Rows) -> ir.Value:
 
 
 def _is_scaled_and_shifted(m: Match, row: Sequence[Dim]) -> bool:
-    """Whether the only reader is a product with one constant per element, followed by such a sum."""
+    """Whether the only reader is a product, followed by a sum, both with one constant per element."""
     value, sizes = m.root.outputs[0], ir.all_ints(row)
     for op_type in ("Mul", "Add"):
         reader = ir.only_reader(value)

@@ -49,7 +49,7 @@ class BufferChecks:
         self._lock = threading.Lock()
 
     def are_safe(self, share: Mapping[str, str]) -> bool:
-        """Whether outputs may overwrite inputs in this model; ``share`` is the input by output."""
+        """Whether outputs may overwrite inputs in this model; ``share`` has the input for each output."""
         self._examine(share)
         return all(self._refusals[source, output] is None for output, source in share.items())
 
@@ -57,7 +57,7 @@ class BufferChecks:
         """The checked buffers of outputs for a run with ``values`` in which outputs overwrite inputs.
 
         Args:
-            share: the input by output.
+            share: the input for each output.
             values: the values of the inputs.
 
         Raises:
@@ -139,7 +139,7 @@ def _refusals(graph: ir.Model, pairs: list[tuple[str, str]]) -> dict[tuple[str, 
 
 
 def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict[str, str]:
-    """The input by output, for pairs of an input and an output of a model, or patterns of them.
+    """The input for each output, from pairs of an input and an output of a model, or patterns of such pairs.
 
     Raises:
         UsageError: a name is missing or occurs twice, or no input matches a pattern.
@@ -149,7 +149,7 @@ def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict
 
 
 def names_in(share: Mapping[str, str] | None, signature: Signature) -> dict[str, str]:
-    """``share``, the input by output, with all names checked.
+    """``share``, the input for each output, with all names checked.
 
     Raises:
         UsageError: ``share`` is not a mapping, or as for :func:`shared_names`.

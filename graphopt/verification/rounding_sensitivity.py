@@ -114,7 +114,7 @@ def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
 
 
 def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
-    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all are finite."""
+    """``feeds`` with large numbers of either sign as infinities and ``nans``; nothing if all are finite."""
     for filler in (1e3, -1e3):
         changed = {}
         for name, value in feeds.items():

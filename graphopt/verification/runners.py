@@ -15,7 +15,8 @@ from graphopt.verification.session_memory import MemoryPlan
 _PATIENCE = 20.0
 #: Bytes of weights per additional second of a run, and nodes per additional second of session creation.
 _BYTES_PER_SECOND, _NODES_PER_SECOND = 100_000_000, 1000
-#: Seconds of CPU time for one run of a model that may diverge: at first, and if no run ends in that time.
+#: Seconds of CPU time for one run of a model that may diverge: initially, and after no run has ended in that
+#: time.
 DIVERGENT_QUICK, _DIVERGENT_PATIENCE = 1.0, 5.0
 
 

@@ -260,7 +260,7 @@ class NodeFacts:
 
 
 def _equal_or_conflicting(vague: Dim, dim: Dim) -> bool:
-    """Whether ``vague`` and ``dim`` are either equal, or different sizes other than 1."""
+    """Whether ``vague`` and ``dim`` are equal, or are two different sizes that are not 1."""
     atom = lone_atom(vague)
     if isinstance(atom, OrElse):  # "dim or d" is d if dim is 0
         first, otherwise = atom.operands

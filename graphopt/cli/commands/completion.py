@@ -13,7 +13,7 @@ graphopt completion
 graphopt completion bash
 """
 
-#: By shell, the line that enables completion permanently, and the file for it.
+#: The line that enables completion permanently in each shell, and the file for it.
 _SETUPS = {
     "bash": ('eval "$(graphopt completion bash)"', "~/.bashrc"),
     "zsh": ('eval "$(graphopt completion zsh)"', "~/.zshrc, below compinit"),

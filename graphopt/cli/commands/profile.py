@@ -87,10 +87,10 @@ def command(
 ) -> Output:
     """Run a model and record a profile of its values.
 
-    A profile records types and shapes of inputs with their frequency; sizes that never varied, or were
-    always equal; contents of small integer inputs, if they are read from files and never varied; and
-    data-dependent shapes of inner values. --input-shape x:1x8,4x8 runs each shape on generated numbers;
-    inputs that a file lacks are generated, too.
+    A profile records types and shapes of inputs with their frequency; sizes that never varied, or were always
+    equal; contents of small integer inputs, if they are read from files and never varied; and data-dependent
+    shapes of inner values. --input-shape x:1x8,4x8 runs each shape on generated numbers; inputs that a file
+    lacks are also generated.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file

@@ -228,7 +228,7 @@ def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Pat
     """The files that ``-o`` names.
 
     Args:
-        to_folder: whether a folder was read; a name without the suffix of a model is then a folder, too.
+        to_folder: whether a folder was read; a name without the suffix of a model then also denotes a folder.
 
     Raises:
         UsageError: the files can't be written, or one file is named for several models.

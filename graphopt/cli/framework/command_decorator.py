@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 class Command(HelpedCommand):
-    """A command that suggests its own options for those of other tools."""
+    """A command that suggests its own options in place of the options of other tools."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse; the error for an unknown option of another tool names graphopt's equivalent."""

@@ -29,7 +29,7 @@ def _shared_input(count: int, width: int, rows: int) -> CompetingModels:
 
 
 def _sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
-    """The sum of ``count`` MatMuls of [rows, width], parts of one tensor, with [width, width]."""
+    """The sum of ``count`` MatMuls of parts of one tensor, [rows, width], by matrices [width, width]."""
     parts = {f"w{index}": random(index, width, width) for index in range(count)}
     inputs = {f"x{index}": random(index + 9, rows, width) for index in range(count)}
     weights = parts | {"all": np.concatenate(list(parts.values()), axis=0)}

@@ -121,7 +121,7 @@ class IRBuilder:
         return self.add(Instruction("round", Element.F32, (term.index,), into=element))
 
     def select(self, condition: Expr, then: Expr | Number, other: Expr | Number) -> Expr:
-        """``condition ? then : other``; one of the two is an expression."""
+        """``condition ? then : other``; ``then`` or ``other`` is an expression."""
         kind = then.element if isinstance(then, Expr) else other.element  # type: ignore[union-attr]
         a, b = (item if isinstance(item, Expr) else self.constant(item, kind) for item in (then, other))
         if a.element is not b.element or condition.element is not Element.BOOL:

@@ -89,7 +89,7 @@ def mish(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
 
 @operator("Swish", "com.microsoft::QuickGelu")
 def swish(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
-    """x · sigmoid(α·x); the default of α is 1.702 for QuickGelu, else 1."""
+    """x · sigmoid(α·x); the default of α is 1.702 for QuickGelu, otherwise 1."""
     alpha = ctx.attribute("alpha", 1.702 if ctx.node.domain else 1.0)
     return x * b.op("sigmoid", x if alpha == 1.0 else x * alpha)
 

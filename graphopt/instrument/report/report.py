@@ -73,7 +73,7 @@ class Report:
         passes: every run of a pass, in order.
         planned: steps of the pipeline that are not implemented yet and were skipped.
         skipped: passes that the user skipped.
-        rewrites: by operator, the number of its nodes that each rule or pass removed; negative if it added
+        rewrites: the number of nodes of each operator that each rule or pass removed; negative if it added
             nodes.
         refusals: sites that rules matched but did not rewrite, with the reasons.
         verdict: the comparison with the original, if it was made.
@@ -83,7 +83,7 @@ class Report:
         other_form: whether the file of the result has another format, such as JSON IR; if so, sizes are not
             comparable.
         remarks: further notes for the user, such as why a device was not used.
-        weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
+        weight_bytes: the bytes of all weights after each pass, by index of the pass, if requested.
         made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were dropped because they made the result wrong.
         search_runs: number of runs of the pipeline for finding the dropped rewrites.

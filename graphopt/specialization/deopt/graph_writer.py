@@ -151,7 +151,7 @@ class Writer:
         return list(node.outputs)
 
     def set_outputs(self, values: Sequence[ir.Value], types: Sequence[ir.TypeProtocol | None]) -> None:
-        """Set the outputs of a body; inserts Identities where a value is not produced in it, or repeated."""
+        """Set the outputs of a body; inserts Identities for repeated, outer and input values."""
         found: list[ir.Value] = []
         for value, type_ in zip(values, types, strict=True):
             producer = value.producer()

@@ -88,7 +88,7 @@ def _declared(profiled: Dim, known: str | None, symbols: Mapping[str, Dim]) -> D
 
 
 def _symbols(found: dict[ir.Value, ValueProfile]) -> dict[str, int | str]:
-    """For each profiled symbol the declared size or name of one of its dims.
+    """For each profiled symbol, the declared size or name of one of its dims.
 
     The name is new if no dim is declared, or if all declared names already denote other symbols.
     """

@@ -20,7 +20,7 @@ class Value:
 
     Attributes:
         code: a C expression without side effects.
-        width: size of an element in bytes; for a bool, of the mask.
+        width: size of an element in bytes; for a bool, the size of its mask.
         number: the value of a constant other than NaN.
     """
 

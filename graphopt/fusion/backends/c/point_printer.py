@@ -32,7 +32,8 @@ class PointPrinter:
         self.lanes = f"LANES{self.end}"
         self.lines: list[str] = []
         self.depth = 1
-        #: Results by instruction and unit (position in the unrolled loop); unit -1: equal in all lanes.
+        #: Results by instruction and unit (position in the unrolled loop); the unit is -1 for results that
+        #: are equal in all lanes.
         self.values: dict[tuple[int, int], Value] = {}
         self.accesses: list[tuple[StridedAccess, bool]] = [
             (place, False) for place in self.nest.loads.values()
