@@ -136,7 +136,7 @@ class IterationGradient:
         return shape is not None and changing(shape, self._outside) is None
 
     def is_saved(self, inner: ir.Node) -> bool:
-        """Whether the outputs of ``inner`` are saved: random numbers, slices, and compute-bound operators."""
+        """Whether the outputs of ``inner`` are saved, as for random, slicing and compute-bound operators."""
         if inner.outputs[0] in self.origins or not self.op.cx.is_deterministic(inner):
             return True
         return (

@@ -1,4 +1,4 @@
-"""The signature of a model, its inputs and outputs; and differences between two signatures."""
+"""The signature of a model (its inputs and outputs), and differences between two signatures."""
 
 from __future__ import annotations
 

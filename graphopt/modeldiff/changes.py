@@ -165,7 +165,7 @@ class _Difference:
         return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
 
     def _renamed(self, line: Line, operand: Operand) -> Operand:
-        """The counterpart, after the change, of ``operand`` of a line before the change."""
+        """The operand after the change that corresponds to ``operand``, which a line before the change has."""
         if operand.name is None:
             return operand
         owner = owner_of(line.path)

@@ -18,7 +18,7 @@ class Fused:
     Attributes:
         rule: the rule that wrote it last.
         rules: all rules involved, in order: ``layer-norm``, then the rules that added a scale and a bias.
-        op: the operator, ``com.microsoft.Gelu``.
+        op: the operator, such as ``com.microsoft.Gelu``.
         node: the name of its node.
         origins: the names of the original nodes that it replaces.
     """

@@ -73,14 +73,14 @@ def gather_block_quantized(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 @decomposition("com.microsoft::MatMulIntegerToFloat")
 def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """By decomposition: scales times MatMulInteger, plus the bias; integers have no gradient."""
+    """By decomposition: MatMulInteger times both scales, plus the bias; integers have no gradient."""
     a, b, scale, other, zero, other_zero, bias = (node.optional(index) for index in range(7))
     return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
 
 @decomposition("com.microsoft::DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """By decomposition: scales, one of them of x, times MatMulInteger, plus the bias."""
+    """By decomposition: MatMulInteger times both scales, one computed from x, plus the bias."""
     b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
     a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
     return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)

@@ -45,7 +45,7 @@ class MetadataEdits(EditorState):
         return removed
 
     def remove_metadata(self, value: onnx_ir.Value, is_stale: Callable[[str], bool]) -> None:
-        """Remove the metadata of ``value`` with stale keys."""
+        """Remove metadata with stale keys from ``value``."""
         stale = [key for key in value.metadata_props if is_stale(key)]
         for key in stale:
             del value.metadata_props[key]

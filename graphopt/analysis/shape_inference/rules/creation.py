@@ -96,7 +96,7 @@ def range_(node: NodeFacts) -> Fact:
 
 @shape_rule("Shape")
 def shape(node: NodeFacts) -> Fact:
-    """The dims, from ``start`` to ``end`` since opset 15."""
+    """The dims; from opset 15 on, only those from ``start`` to ``end``."""
     dims = node.shape(0)
     if dims is None:
         return Fact(ir.DataType.INT64, (node.fresh(),))

@@ -92,7 +92,7 @@ class VectorExpressions:
         return Value(f"{op}_{a.vector}{self.end}({a.code}, {b.code})", a.element, a.width)
 
     def across(self, op: str, value: Value) -> Value:
-        """The reduction over all lanes, in all lanes."""
+        """The reduction over all lanes; every lane contains the result."""
         if value.element is Element.BOOL:
             # true is -1, false is 0: the minimum is "any"
             op = "min" if op in ("max", "sum") else "max"
