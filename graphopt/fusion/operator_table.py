@@ -134,7 +134,7 @@ class Operator:
         compute: maps expressions of the inputs to expressions of the outputs, or of the only output.
         indexing_maps: operands and their indices, one entry per input; ``None`` for inputs that are not read.
         types: element types that the first input may have.
-        data: number of leading inputs with data; the others are sizes or axes. ``None`` if all inputs are data.
+        data: number of leading inputs with data, before sizes and axes; ``None`` if all inputs are data.
         moves: whether the operator only moves elements.
         reduces: whether the operator iterates over reduction loops.
         refuses: the reason why a node is unsupported, independent of its neighbours; ``None`` if it is
