@@ -36,7 +36,7 @@ class BodyGradient:
         self._placeholders: dict[ir.Value, None] = {}
 
     def placeholder(self, like: ir.Value, suffix: str = "grad") -> ir.Value:
-        """A placeholder with the type and shape of ``like``, for a later input, or to be replaced by ``resolve``."""
+        """A placeholder with the type and shape of ``like``: a later input, or a value for ``resolve``."""
         cx = self.op.cx
         type_ = cx.facts.type(like) or like.type
         if type_ is None or isinstance(type_, ir.OptionalType):

@@ -161,7 +161,7 @@ def split_joint(
 
 
 def _separate_constant_gradients(joint: Joint, cx: Context) -> None:
-    """Copy gradients that depend on no cotangent by Identity nodes, which run in the backward model."""
+    """Copy gradients that depend on no cotangent by Identity nodes; the copies run in the backward model."""
     names = frozenset(joint.gradients.values())
     graph = joint.model.graph
     dependent = dependents(graph, joint.cotangents.values())

@@ -19,7 +19,7 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.parameters.lifting import lift
 from graphopt.util.ort_array_conversion import native_feeds
 
-#: Converts a joint graph whose parameters are inputs to the model to run and its session options.
+#: Converts a joint graph, whose parameters are inputs, into the model to run and its session options.
 Prepare = Callable[[ir.Model], tuple[ir.Model, SessionChoice]]
 
 

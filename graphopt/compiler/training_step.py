@@ -52,7 +52,7 @@ def train_step(
         clip_norm: maximum global norm of the gradients, which are scaled down if necessary.
         accumulate: number of steps whose gradients are averaged for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` to return also the model's own outputs.
+        outputs: ``loss``, or ``all`` to also return the model's own outputs.
         fuser: fuse nodes of the step, and verify the result: ``builtin`` for fused operators of onnxruntime,
             ``native`` also for compiled kernels. By default, nothing is fused.
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.

@@ -118,7 +118,7 @@ class Context:
         return tensor.numpy()
 
     def fill(self, value: ir.Value | None) -> np.generic | None:
-        """The number that all elements of ``value`` equal, bit by bit; ``None`` if unknown.
+        """The common value of all elements of ``value``, compared bit by bit; ``None`` if unknown.
 
         ``value`` may be constant or computed. Its shape may be unknown, or contain a dim of size 0.
         """

@@ -1,6 +1,6 @@
 """Measure the costs of fused operators on this machine.
 
-Each pass is a fresh process that visits all grid points; a grid point is a subject at a choice of sizes. At
+Each pass is a fresh process that visits all grid points; a grid point is a subject at particular sizes. At
 each point, the replaced nodes, an identical copy of them, and all fused operators run alternately. Each of
 them contributes one ratio. The ratios of the nodes to their copy show the noise. The number of passes is at
 least 1, and sufficient to distinguish gains from noise unless a budget limits it.
@@ -39,7 +39,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A subject at a choice of sizes."""
+    """A subject at particular sizes."""
 
     subject: Subject
     sizes: dict[str, int] = field(hash=False)

@@ -46,7 +46,7 @@ from graphopt.verification.verifier import Verifier
 KINDS = ("numerics", "valid", "crash", "size", "work")
 #: Default factor by which a result may grow before ``size`` or ``work`` fails.
 GROWTH = 1.1
-#: Growth in bytes, nodes or operations that never counts.
+#: Growth in bytes, nodes or operations that is always allowed.
 _LEEWAY = {"weight bytes": 4096, "nodes": 4, "operations": 1000, "bytes moved": 1000}
 
 

@@ -13,7 +13,7 @@ from graphopt.modeldiff.print_changes import printed
 from graphopt.modeldiff.snapshot import Snapshot
 from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 
-#: Largest number of lines of the neighbourhood.
+#: Maximum number of lines of the neighbourhood.
 _SHOWN = 24
 
 

@@ -44,7 +44,7 @@ def repair(
     """Run ``attempt`` again without the rewrites that caused its failure, or the failure of its verification.
 
     Each rewrite at fault is found by bisection, and refused by rule and node. If that is not sufficient, its
-    rule is refused everywhere, and a pass that is harmful outside of rewrites is left out. When the searches
+    rule is refused everywhere, and a pass that is harmful outside of rewrites does not run. When the searches
     have used up their runs, all suspect rules are refused everywhere, and finally only required passes run.
     Nothing is searched if neither the result nor the original with onnxruntime's optimizations can be loaded:
     many correct rewrites expose the same contradiction. Without verification, an attempt must terminate, and

@@ -102,7 +102,7 @@ def _about(
     rules: Sequence[Rule],
     cx: Context,
 ) -> Explanation:
-    """The part of ``explanation`` about the nodes ``names``, or in ``scope``; never empty."""
+    """The part of ``explanation`` about the nodes ``names``, or the nodes in ``scope``; never empty."""
 
     def concerns(origins: Iterable[str]) -> bool:
         return any(name in names or ir.is_within(name, scope) for name in origins)

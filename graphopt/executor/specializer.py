@@ -45,7 +45,7 @@ from graphopt.transforms.profile.instrument import Watch
 _EXPLAINED = 20
 #: Seconds added to the delay before the original is released, so that the delay has passed on every clock.
 _TICK = 0.05
-#: Longest delay that a timer accepts, in seconds.
+#: Maximum delay that a timer accepts, in seconds.
 _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 #: Reasons for using the general plan: another thread creates the specialization, or there will be none.
 _IN_PROGRESS, _NOT_PROFILING = "a specialization is being made", "profiling is off"

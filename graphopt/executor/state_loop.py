@@ -132,7 +132,7 @@ class _Step:
 
 
 class StateLoop:
-    """Runs a model repeatedly, with a state that stays on the device; created by :meth:`Executor.loop`.
+    """Runs a model repeatedly, with a state that remains on the device; created by :meth:`Executor.loop`.
 
     Each call binds the outputs of the previous call as inputs, without copies. An output of constant shape is
     written over its input, if no operator of the current plan reads the input afterwards; otherwise two

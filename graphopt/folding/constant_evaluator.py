@@ -39,7 +39,7 @@ class Evaluator:
         ir_version: IR version of the model.
         functions: the model's functions, by identifier; read at each evaluation.
         constant: returns the tensor of a constant value.
-        limit: largest result in bytes.
+        limit: maximum size of a result in bytes.
         timeout: wall-clock seconds for each risky computation.
         child: an existing process for risky work; by default, a process is started on demand.
         budget: limits on time and memory.

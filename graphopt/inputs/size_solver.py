@@ -9,11 +9,11 @@ from graphopt.analysis.symbolic import number, symbols
 from graphopt.inputs.dim_bindings import Binding
 from graphopt.inputs.size_constraint import SizeConstraint
 
-#: Largest size in the search.
+#: Maximum size in the search.
 LARGEST = 1 << 12
 #: Number of changes after which the search gives up.
 _CHANGES = 48
-#: Largest change of a size when two sizes are changed together.
+#: Maximum change of a size when two sizes are changed together.
 _STEPS = 33
 
 #: Smallest and largest size; ``None`` for no upper bound.

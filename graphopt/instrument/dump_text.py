@@ -14,7 +14,7 @@ from graphopt.util.text_tables import Table, counted, shortened, text_width
 
 #: Number of rules named in a summary or heading.
 _RULES = 3
-#: Longest text of a pass with its options, in characters; a longer one is cut to its name.
+#: Maximum length of a pass with its options, in characters; a longer text is cut to the name of the pass.
 _TITLE_WIDTH = 40
 
 

@@ -54,7 +54,7 @@ class Stats(PassInstrumentation):
         by_pass: add up the weights after each pass, at the cost of a walk over the model.
 
     Attributes:
-        rewrites: by operator, the number of nodes that each rule or pass removed, minus the added nodes.
+        rewrites: the number of nodes of each operator that each rule or pass removed, minus the added nodes.
         weight_bytes: the size of all weights after each pass, in bytes, by index of the pass.
         makers: the pass that created each constant of the main graph, by name of the constant; ``""`` for
             constants of the original.

@@ -19,7 +19,7 @@ LOADED_WITH = "graphopt.loaded_with"
 FUNCTIONS = "graphopt.functions"
 #: Key in ``graph.meta`` of the main graph: whether its nodes refer to attributes outside of any function.
 LOOSE_REFERENCES = "graphopt.loose_references"
-#: Key in ``tensor.meta``: the number that all elements equal, or ``None``.
+#: Key in ``tensor.meta``: the common value of all elements, or ``None``.
 _FILL = "graphopt.fill"
 #: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
 DATA_FILES = "graphopt.data_files"
@@ -129,7 +129,7 @@ def read_for_facts(value: onnx_ir.Value) -> None:
 
 
 def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
-    """The number that all elements of ``tensor`` equal bit by bit, or ``None``."""
+    """The common value of all elements of ``tensor``, compared bit by bit, or ``None``."""
     if _FILL not in tensor.meta:
         tensor.meta[_FILL] = _common_number(tensor)
     number: np.generic | None = tensor.meta[_FILL]

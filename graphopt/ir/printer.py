@@ -36,7 +36,7 @@ _COMMENT = "  # "
 
 
 class Names:
-    """Short names of values, each a function of the value's own name.
+    """Short names of values, each determined by the value's own name alone.
 
     Args:
         names: all names, to resolve collisions between shortened ones.

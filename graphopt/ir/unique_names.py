@@ -52,7 +52,7 @@ class TakenNames:
         return self._values[value.name or ""] > 1
 
     def _take(self, hint: str, taken: Counter[str]) -> str:
-        """``hint`` if unused; otherwise its stem, without a number appended here before, and a new number."""
+        """``hint`` if unused; otherwise its stem with a new number instead of one appended earlier."""
         name = hint
         if taken[name]:
             stem = self._stems.get(hint, hint)

@@ -284,7 +284,7 @@ class _Matcher:
     def _readers(
         self, value: ir.Value, matched: Mapping[ir.Node, object]
     ) -> dict[tuple[object, ...], ir.Node | None]:
-        """Free readers by operator and position; ``None`` for several readers."""
+        """The free reader for each operator and position; ``None`` if there are several."""
         found: dict[tuple[object, ...], ir.Node | None] = {}
         for use in value.uses():
             if use.node not in matched:

@@ -89,7 +89,7 @@ class Snapshot:
         lines: the lines by key, in the order of printing.
         idents: the name of each value.
         shown: the text of each value as an operand, by name.
-        inlined: the text of each small constant without a line of its own, by name.
+        inlined: the text of each small constant without a separate line, by name.
     """
 
     def __init__(self, model: ir.Model, types: Types | None = None, *, is_anonymous: bool = False) -> None:

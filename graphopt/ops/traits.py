@@ -16,7 +16,7 @@ RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
-#: Deterministic operators of com.microsoft; other operators may not be.
+#: Deterministic operators of com.microsoft; its other operators may be nondeterministic.
 VENDOR_DETERMINISTIC = frozenset(
     {
         "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul",

@@ -39,7 +39,7 @@ class Runner(Protocol):
     spent: float
 
     def load(self, level: Optimizations) -> None:
-        """Create the session at ``level``; raises RuntimeFailure or ResourceLimit on every call."""
+        """Create the session at ``level``; raises RuntimeFailure or ResourceLimit, also on later calls."""
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs; unknown names in ``feeds`` are ignored; raises RuntimeFailure or ResourceLimit."""

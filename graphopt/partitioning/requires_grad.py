@@ -43,7 +43,7 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
 def requires_grad(
     starts: Iterable[ir.Value], cx: Context, no_grad: Callable[[ir.Node], bool]
 ) -> dict[ir.Value, None]:
-    """``starts`` and all floating-point values that depend on them, in bodies too.
+    """``starts`` and all floating-point values that depend on them, also in bodies.
 
     Results of non-differentiable nodes and of ``no_grad`` nodes, and values annotated as requiring no
     gradient, are excluded. The operands of such nodes are not affected. Operators without a known gradient

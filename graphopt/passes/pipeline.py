@@ -249,7 +249,7 @@ class _Run:
 
 
 def _rules_text(record: PassRecord) -> str:
-    """``drop-zero ×3, drop-cast``: the rules by which a pass changed the model, without its own name."""
+    """``drop-zero ×3, drop-cast``: the rules by which a pass changed the model, without the pass itself."""
     rules = [(name, count) for name, count in record.rewrites.most_common(_RULES) if name != record.name]
     return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in rules)
 

@@ -10,7 +10,7 @@ from graphopt.process.memory import status_bytes
 
 
 class ResourceMeter:
-    """Measures the block under ``with``.
+    """Measures a ``with`` block.
 
     Attributes:
         seconds: wall-clock seconds.

@@ -33,7 +33,7 @@ def annotate_gradients(model: ir.Model, requires_grad: Mapping[str, bool]) -> No
 
 
 def requires_gradient(model: ir.Model) -> str | None:
-    """The name of the first value, in bodies too, that is annotated as requiring a gradient; or ``None``."""
+    """The name of the first value, also in bodies, that is annotated as requiring a gradient; or ``None``."""
     for graph in ir.with_bodies(model.graph):
         for value in ir.values_of(graph):
             if value.metadata_props.get(graphopt_operators.REQUIRES_GRAD) == "true":

@@ -34,7 +34,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 class ScratchFolder:
-    """A folder for temporary files, removed when it is closed, with the object, or when the process ends.
+    """A folder for temporary files, removed when it is closed or garbage-collected, or when the process ends.
 
     Folders of killed processes are removed when the next process creates one.
 

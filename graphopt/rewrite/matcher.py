@@ -106,7 +106,7 @@ class Match:
         return self.cx.constant(value)
 
     def fill(self, value: ir.Value | None) -> np.generic | None:
-        """The number that all elements of ``value``, a constant or not, provably equal."""
+        """The number to which all elements of ``value``, a constant or not, are provably equal."""
         return self.cx.fill(value)
 
     def attribute(self, node: ir.Node, name: str) -> Any:

@@ -120,7 +120,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     return op.like(m.root, [x, new_weight, *rest])
 
 
-#: Largest constant before a Conv. A larger one could nearly cancel x; the rewrite would then lose digits.
+#: Maximum constant before a Conv. A larger one could nearly cancel x; the rewrite would then lose digits.
 _LARGEST_SHIFT = 256
 
 

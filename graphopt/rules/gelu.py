@@ -17,7 +17,7 @@ from graphopt.rules.building_blocks.kernel_availability import require_kernel, u
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
-#: Largest relative error of constants, which exporters round.
+#: Maximum relative error of constants, which exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: The opset version that introduced Gelu.
 _SINCE = 20

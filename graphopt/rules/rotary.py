@@ -237,7 +237,7 @@ def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
 def _data(
     op: Builder, m: Match, whole: Part, shape: tuple[Dim, ...], axis: int
 ) -> tuple[ir.Value, Heads | None]:
-    """The rotated tensor, as rows [B, S, N * D] if they exist, and the heads if the result must be split."""
+    """The rotated tensor, as rows [B, S, N * D] if they exist, and its heads if it must be split."""
     (size,) = _static((m.shape(whole.source) or ())[-1:])
     if len(whole.indices) < size:
         source = slice_(op, m, whole.source, [Range(3, whole.indices[0], whole.indices[-1] + 1)])

@@ -96,7 +96,7 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
 
 
 def _computed_outputs(general: ir.Model) -> list[int]:
-    """Indices of the outputs that branches compute: without inputs and repetitions."""
+    """Indices of the outputs that branches compute, without inputs and repetitions."""
     outputs = general.graph.outputs
     return [
         index

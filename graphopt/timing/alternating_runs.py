@@ -162,7 +162,7 @@ def round_ratios(times: Mapping[str, Sequence[Sequence[float]]], name: str, firs
 
 
 def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
-    """A function that runs the session once; on CUDA inputs and outputs stay on the device.
+    """A function that runs the session once; on CUDA inputs and outputs remain on the device.
 
     Raises:
         RuntimeFailure: the model does not run, or has other inputs.

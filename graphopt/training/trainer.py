@@ -1,4 +1,4 @@
-"""The training loop; carried tensors stay on the device."""
+"""The training loop; carried tensors remain on the device."""
 
 from __future__ import annotations
 

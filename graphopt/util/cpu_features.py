@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """The name, such as ``Intel(R) Xeon(R) Processor``, or its architecture if it is unknown."""
+    """The name, such as ``Intel(R) Xeon(R) Processor``, or the architecture if the name is unknown."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

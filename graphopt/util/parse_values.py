@@ -15,7 +15,7 @@ from graphopt.errors import UsageError
 
 #: First and last size of a dim; ``None`` if there is no last one.
 Range = tuple[int, int | None]
-#: A time in seconds; as text, as :func:`parse_seconds` parses it.
+#: A time in seconds, or text that :func:`parse_seconds` parses.
 Seconds = NewType("Seconds", float)
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -23,7 +23,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _BOOLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
-#: The largest size of a dim.
+#: The maximum size of a dim.
 _MOST = 2**63 - 1
 
 
@@ -46,7 +46,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-#: The largest size of a dim, which ONNX stores in 64 bits.
+#: The maximum size of a dim, which ONNX stores in 64 bits.
 _LARGEST = 2**63 - 1
 
 

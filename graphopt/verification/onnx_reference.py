@@ -131,7 +131,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
         deadline = math.inf
 
         def _log(self, level: int, pattern: str, *args: Any) -> None:
-            """Called before each node, and with the name and contents of each value."""
+            """The evaluator calls this before each node, and for each value with its name and contents."""
             if time.thread_time() > self.deadline:
                 raise TimeoutError
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):

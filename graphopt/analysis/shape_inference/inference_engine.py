@@ -65,7 +65,7 @@ class Inference:
         return self.state.constant(value) if tensor is None else tensor
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that all elements of ``value`` equal, if known."""
+        """The common value of all elements of ``value``, if known."""
         tensor = self.constant(value)
         return self.infer(value).fill if tensor is None else ir.fill_of_tensor(tensor)
 
@@ -83,7 +83,7 @@ class Inference:
             return self._compute(value)
 
     def known(self, value: ir.Value) -> Fact:
-        """The facts of a value that were inferred before."""
+        """The facts of a value that were inferred earlier."""
         fact = self.facts[value]
         fresh = self.state.refreshed(fact)
         if fresh is not fact:

@@ -132,7 +132,7 @@ class NodeFacts:
         return ir.all_ints(self.contents(index))
 
     def fill(self, index: int) -> np.generic | None:
-        """The number that all elements of input ``index`` equal, if known."""
+        """The common value of all elements of input ``index``, if known."""
         value = self.ir.inputs[index] if index < len(self.ir.inputs) else None
         if value is None:
             return None

@@ -40,7 +40,7 @@ class ShapeFacts:
     """Facts about the values of one model.
 
     Args:
-        model: the model; it is not changed. Callers may edit it: facts of remaining values stay valid,
+        model: the model; it is not changed. Callers may edit it: facts of remaining values remain valid,
             because an edit never changes the contents of a value.
         constant: the tensor that a value always equals, or ``None``.
         version: the opset version of a node's domain in its graph.
@@ -127,7 +127,7 @@ class ShapeFacts:
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that all elements of ``value`` equal bit by bit; ``None`` if unknown."""
+        """The common value of all elements of ``value``, compared bit by bit; ``None`` if unknown."""
         return self._scope.fill(value)
 
     def nbytes(self, value: ir.Value) -> Dim | None:

@@ -88,7 +88,7 @@ class Fact:
 
     @property
     def type(self) -> ir.TypeProtocol | None:
-        """The type; ``None`` unless the element type is known, too."""
+        """The type; ``None`` unless the element type is also known."""
         if self.container is not None:
             element = self.element.type if self.element is not None else None
             return self.container(element) if element is not None else None

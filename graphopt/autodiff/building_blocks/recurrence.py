@@ -159,7 +159,7 @@ class Direction:
         return self.op.Reshape(rows, self.op.shape(self._steps, self._batch, self._times(gates)))
 
     def gates(self, rows: ir.Value, *counts: int) -> tuple[ir.Value, ...]:
-        """``rows`` split by gates, ``counts`` in each part, as ``[steps, batch, count · hidden]``."""
+        """``rows`` split into parts of ``counts`` gates, as ``[steps, batch, count · hidden]``."""
         return self.split(self.stepwise(rows, sum(counts)), *counts)
 
     def slopes(self, function: Callable[..., ir.Value], *inputs: ir.Value) -> tuple[ir.Value, list[Any]]:

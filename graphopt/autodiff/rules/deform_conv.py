@@ -55,7 +55,7 @@ def deform_conv(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 
 def _positions(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
-    """The positions along an axis at which kernel elements sample x without offsets, from the edge of x.
+    """The positions, from the edge of x, at which kernel elements sample x along an axis without offsets.
 
     Args:
         elements: indices of the kernel elements along the axis.

@@ -110,7 +110,7 @@ class _Windows:
         return any(reach < stride for stride, reach in zip(self.strides, self.reach, strict=True))
 
     def _pooled(self, dy: ir.Value, weight: float) -> ir.Value:
-        """:meth:`spread` for strides of 1, as a pool: many times faster than ConvTranspose."""
+        """:meth:`spread` for strides of 1, by a pool, which is many times faster than ConvTranspose."""
         inside = [k - 1 - pad for k, pad in zip(self.kernel * 2, self.pads, strict=True)]
         if self.same:
             less, more = [(k - 1) // 2 for k in self.kernel], [k // 2 for k in self.kernel]

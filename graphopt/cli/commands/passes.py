@@ -70,7 +70,7 @@ def _list_text(passes: Mapping[str, type[Pass]], planned: Mapping[str, str]) -> 
 
 
 def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
-    """All passes by the pipelines that contain them, in the order in which they run."""
+    """All passes, grouped by the pipelines that contain them, in the order in which they run."""
     from graphopt.passes.pipelines import PIPELINES, make_pipeline
 
     left = dict.fromkeys(sorted(passes))

@@ -19,7 +19,7 @@ _PROSE = 24
 _HANG = 2
 #: Lines indented by this many spaces continue other lines, and their own continuations align with them.
 _DEEP = 8
-#: Maximum share of the line for a first column; longer names are on a line of their own.
+#: Maximum share of the line for a first column; longer names are on a separate line.
 _NAMES = 0.5
 
 #: The dashes that extend a heading to a full line.

@@ -90,7 +90,7 @@ def _computed_shared_matrix(count: int, width: int, rows: int) -> CompetingModel
 
 
 def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:
-    """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, with unchanged number of channels.
+    """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, which keep the number of channels.
 
     Each convolution is followed by another convolution, because onnxruntime keeps its own layout between two
     convolutions.

@@ -44,7 +44,7 @@ class Dropped:
 
     @property
     def withheld(self) -> tuple[str, str, str]:
-        """Rule or pass, node, and why it is left out, for :attr:`graphopt.context.Options.withheld`."""
+        """The rule or pass, node and reason, as in :attr:`graphopt.context.Options.withheld`."""
         return self.owner, self.node, "dropped as it fails" if self.failed else "dropped by verification"
 
     def __str__(self) -> str:

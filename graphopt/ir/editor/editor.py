@@ -13,7 +13,7 @@ class Editor(BodyEdits, InputOutputEdits, FunctionEdits, VersionEdits, MetadataE
     """The only interface that changes ``model``.
 
     It keeps names unique and the signature intact, counts edits, transfers provenance, and notifies
-    listeners, so that analyses stay up to date.
+    listeners, so that analyses remain up to date.
 
     Attributes:
         epoch: increases with every edit; a cache filled in another epoch is stale.

@@ -50,7 +50,7 @@ class Codec:
         name: the format's name in messages.
         suffixes: the suffixes of its files, with their dots.
         load: parses the contents of a file; the second argument is its name in messages. External tensors
-            stay external. Raises InvalidModel.
+            remain external. Raises InvalidModel.
         save: serializes a model; the second argument is the size in bytes from which tensors may use a
             compact notation. External tensors stay external. The function must not read the model after it
             returned. UnsupportedModel is raised if the format can't represent the model.

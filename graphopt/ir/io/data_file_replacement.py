@@ -2,7 +2,7 @@
 
 A model and its data are two files, which no file system replaces atomically. Therefore new data never
 overwrites other data: its name includes a hash of its contents, unless the model has no older data. The old
-model stays intact until the new one replaces it; unread data is removed afterwards.
+model remains intact until the new one replaces it; unread data is removed afterwards.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        name: with its article, as in "is not an ONNX model, but NAME".
+        name: its name with an article, as in "is not an ONNX model, but NAME".
         hint: the next step; ``{path}``, ``{stem}`` and ``{note}`` are replaced.
         test: whether a file is of this kind, by its first :data:`HEAD` bytes and its path; a string result
             replaces ``{note}``.

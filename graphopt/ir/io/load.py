@@ -1,6 +1,6 @@
 """Load models from files of any registered format.
 
-External tensors stay on disk, memory-mapped, until they are read.
+External tensors remain on disk, memory-mapped, until they are read.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Level:
 
 
 def levels_of(point: ExitPoint, cx: Context) -> list[Level]:
-    """The graphs around ``point``, from the main graph to its own.
+    """The graphs around ``point``, from the main graph to the graph that contains it.
 
     Raises:
         UnsupportedModel: a run can't exit at ``point``.

@@ -20,7 +20,8 @@ class Differentiate(Pass):
     inputs are the residuals, the required inputs and outputs of the group, and the cotangents of its outputs;
     its outputs are the gradients of the group's inputs. Nothing calls it in a model without gradients.
 
-    A group is inlined, with the reason, if an operator has no gradient, or its gradient needs a newer opset.
+    A group is inlined, and the reason is reported, if an operator has no gradient, or its gradient needs a
+    newer opset.
 
     Modelled on ``differentiate`` and ``packGradient`` of PyTorch's JIT.
     """

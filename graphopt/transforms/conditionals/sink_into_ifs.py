@@ -11,7 +11,7 @@ from graphopt.control_flow.if_branches import branches_of, positions, put_if
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
-#: Groups of operators: two adjacent ones of a group merge into one, or cancel.
+#: Groups of operators: two adjacent operators of one group merge, or cancel each other.
 _GROUPS = (frozenset(traits.RESHAPES), frozenset({"Transpose"}))
 
 

@@ -81,7 +81,7 @@ class InlineFunctions(Pass):
             pending.extend(reversed(calls))
 
     def _fits(self, model: ir.Model, wanted: set[_Key], cx: Context) -> bool:
-        """Whether the inlined model stays below the limit."""
+        """Whether the inlined model remains below the limit."""
         sizes: dict[_Key, int] = {}
         graphs = {key: function.graph for key, function in model.functions.items()}
         for key in ir.feed_order({key: _called(graph, model) for key, graph in graphs.items()}):

@@ -22,7 +22,7 @@ from graphopt.transforms.fusion.dissolve_groups import dissolve, unsupported
 
 @dataclass(frozen=True)
 class FuseGroups(Pass):
-    """Outline connected nodes that one loop nest computes to functions of the domain ``graphopt.native``.
+    """Outline connected nodes that one loop nest computes, as functions of the domain ``graphopt.native``.
 
     Each function is compiled to a kernel. onnxruntime runs the kernel if its library is registered, and the
     nodes otherwise. Nodes that onnxruntime computes equally fast, or fuses into products or convolutions, are

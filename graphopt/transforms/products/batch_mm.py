@@ -18,7 +18,7 @@ from graphopt.transforms.products import _shared_input_products as sides
 
 @dataclass(frozen=True)
 class BatchMM(Pass):
-    """Merge MatMuls, Gemms or Convs that share an input into one and a Split; merge sums of MatMuls into one.
+    """Merge MatMuls, Gemms or Convs of one input into one with a Split; merge sums of MatMuls into one.
 
     Products are merged only if the table of costs predicts a gain (docs/cost.md). If the other operands are
     constants without other readers, they and the biases are concatenated ahead of time. The figures shipped

@@ -133,7 +133,7 @@ def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
 
 
 def _copy(fact: Fact) -> Fact:
-    """A copy of ``fact`` for another value, which need not stay equal."""
+    """A copy of ``fact`` for another value, which need not remain equal."""
     return Fact(
         fact.dtype,
         fact.shape,

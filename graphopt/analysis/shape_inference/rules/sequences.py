@@ -126,7 +126,7 @@ def optional(node: NodeFacts) -> Fact | None:
 
 @shape_rule("OptionalGetElement")
 def optional_get_element(node: NodeFacts) -> Fact:
-    """The element of an optional; since opset 18, also a tensor or sequence, returned unchanged."""
+    """The element of an optional; from opset 18 on, tensors and sequences are returned unchanged."""
     fact = node.fact(0)
     return fact if fact.container is not ir.OptionalType else fact.element or UNKNOWN
 

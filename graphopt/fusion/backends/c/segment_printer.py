@@ -156,7 +156,7 @@ class SegmentPrinter(PointPrinter):
     # Stages
 
     def _stages(self, units: int, part: str | None) -> None:
-        """All stages; by columns, for ``units`` vectors at ``x``, the last with ``part`` lanes."""
+        """All stages; with loops by columns, for ``units`` vectors at ``x``, the last with ``part`` lanes."""
         stage_plan = self.schedule.stage_plan
         for step in stage_plan.stages:
             self._compute(step.before, units, part)
@@ -282,7 +282,7 @@ class SegmentPrinter(PointPrinter):
     # Columns
 
     def _vectors(self, start: str, stop: str) -> None:
-        """By columns: the vector loop, with the stages inside."""
+        """The vector loop with the stages inside, for loops by columns."""
         plan = self.schedule
         wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
         self._line(f"int64_t x = {start};")
