@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -34,6 +34,7 @@ from graphopt.verification.verdict import Row
 
 #: Number of identical runs after which an output counts as constant.
 _DRAWS = 20
+_CONSTANT = "random outputs became constant"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class CandidateComparison:
         references: reference evaluations of the original and of the candidate, for some differences.
         bits: require bit-identical outputs without optimizations.
         draws_random: whether the original, and therefore the candidate, must draw random numbers.
+        not_random: outputs that depend on random numbers in the original, but not in the candidate, by index.
         empties: whether some tensors are empty for all inputs.
         perturbed: returns the original with differently rounded intermediate results in each run.
         unreliable: outputs that onnxruntime computes wrongly on empty tensors. Only their types and correct
@@ -65,6 +67,7 @@ class CandidateComparison:
     references: tuple[Reference, Reference] | None = None
     bits: bool = False
     draws_random: bool = True
+    not_random: Collection[int] = ()
     empties: bool = False
     perturbed: Callable[[], Runner | None] = lambda: None
     unreliable: Callable[[Case], Unreliable] = lambda case: Unreliable()
@@ -103,7 +106,7 @@ class CandidateComparison:
         try:
             actual = self.candidate.run(level, case.feeds)
             if level == "off" and self.draws_random and case.varying and self._is_constant(case, actual):
-                return row(None, "", False, "random outputs became constant"), None
+                return row(None, "", False, _CONSTANT), None
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
         if len(actual) != len(expected):
@@ -131,6 +134,8 @@ class CandidateComparison:
         self, case: Case, level: Optimizations, place: int, a: Any, b: Any, *, excuses: bool
     ) -> tuple[Outcome, str | None]:
         """The outcome for one output, and the excuse for an allowed difference, if ``excuses`` is true."""
+        if place in self.not_random:
+            return Outcome(reason=_CONSTANT), None
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.distribution, level)

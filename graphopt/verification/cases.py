@@ -15,6 +15,7 @@ from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.empty_tensor_faults import Unreliable
+from graphopt.verification.numeric_traits import Randomness
 from graphopt.verification.output_comparison import Deviation, identical, largest_deviations, nbytes
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
@@ -213,22 +214,25 @@ def _default_crash(original: Runner) -> str | None:
     return None
 
 
-def share_random_outputs(cases: Sequence[Case]) -> None:
-    """Treat small outputs that are random in one case as random in all cases.
+def share_random_outputs(cases: Sequence[Case], randomness: Randomness) -> None:
+    """Treat small outputs that are random, or depend on random numbers, as random in all cases.
 
-    A few random numbers, such as the zeros of a Dropout, may agree in all runs by chance.
+    A few random numbers, such as the zeros of a Dropout, may agree in all runs by chance: onnxruntime's
+    generators start from seeds that depend on the place of the operator, and may give equal first numbers.
+
+    If no random numbers are drawn, outputs that change from run to run in one case count as random in all:
+    they contain unwritten memory or a state, and may be equal in two runs by chance.
     """
-    drawn = sorted(frozenset[int]().union(*(case.random for case in cases)))
+    if not randomness.draws:
+        _share_unreproducible_outputs(cases)
+        return
+    drawn = sorted(randomness.outputs.union(*(case.random for case in cases)))
     for case in cases:
         small = [place for place in drawn if getattr(case.off[place], "size", 0) < _FEW]
         case.random |= frozenset(small)
 
 
-def share_unreproducible_outputs(cases: Sequence[Case]) -> None:
-    """Treat outputs that change from run to run in one case as random in all, if no random numbers are drawn.
-
-    Such outputs contain unwritten memory or a state, and may be equal in two runs by chance.
-    """
+def _share_unreproducible_outputs(cases: Sequence[Case]) -> None:
     garbage = frozenset[int]().union(*(case.random for case in cases))
     shapes = frozenset[int]().union(*(case.random_shapes for case in cases))
     for case in cases:

@@ -31,6 +31,8 @@ class _Trait(Flag):
     DETECTS_NAN = auto()
     #: An operator that rounds floats.
     ROUNDS = auto()
+    #: An operator that always draws random numbers.
+    RANDOM = auto()
 
 
 _NONE = _Trait(0)
@@ -76,6 +78,7 @@ class NumericTraits:
             sign of a zero.
         detects_nan: whether an operator distinguishes NaN or infinities from other numbers.
         rounds: whether some float is rounded; otherwise rounding is no excuse for a difference.
+        random: whether the computation depends on random numbers.
     """
 
     coarsest: FloatType = "float32"
@@ -84,6 +87,7 @@ class NumericTraits:
     poles: bool = False
     detects_nan: bool = False
     rounds: bool = True
+    random: bool = False
 
     @property
     def halves(self) -> bool:
@@ -112,6 +116,7 @@ def _numeric_traits(flags: _Trait) -> NumericTraits:
         _Trait.POLE in flags,
         _Trait.DETECTS_NAN in flags,
         _Trait.ROUNDS in flags,
+        _Trait.RANDOM in flags,
     )
 
 
@@ -128,6 +133,8 @@ def _along(
         for body in ir.bodies(node):
             own |= reduce(or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(body)), _NONE)
         own = reduce(or_, (found.get(value, _NONE) for value in ir.reads(node)), own)
+        if traits.reads_only_shape(node):
+            own &= ~_Trait.RANDOM
         for output in node.outputs:
             flags = own | _of_dtype(output.dtype)
             found[output] = flags if flags & _FLOATS else flags & ~_Trait.ROUNDS
@@ -153,7 +160,17 @@ def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _T
             flags |= _of_dtype(ir.named_dtype(attribute))
         elif attribute.type == ir.AttributeType.TENSOR:
             flags |= _of_dtype(attribute.value.dtype)
+    if _always_random(node):
+        flags |= _Trait.RANDOM
     return flags | _Trait.ROUNDS if _rounds(node) else flags
+
+
+def _always_random(node: ir.Node) -> bool:
+    """Whether ``node`` draws random numbers in every run, whatever its inputs."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2:
+        ratio, training = (ir.scalar_of(value) if value is not None else None for value in node.inputs[1:3])
+        return training is True and (node.inputs[1] is None or bool(ratio))
+    return node.op_type != "BatchNormalization" and node.op_type != "Dropout" and traits.is_random(node)
 
 
 #: Types that a Cast to float32 represents exactly.
@@ -176,11 +193,27 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
     return _Trait.FLOAT8 if name.startswith(("FLOAT8", "FLOAT4", "FLOAT6")) else _BY_NAME.get(name, _NONE)
 
 
-def draws_random(model: ir.Model) -> tuple[bool, bool]:
-    """Whether outputs vary from run to run, and whether random numbers are a cause."""
+@dataclass(frozen=True)
+class Randomness:
+    """Random numbers in a model.
+
+    Attributes:
+        varies: whether outputs vary from run to run.
+        draws: whether random numbers are a cause; batch statistics also vary, but converge.
+        outputs: outputs that depend on random numbers in every run, by index.
+    """
+
+    varies: bool
+    draws: bool
+    outputs: frozenset[int]
+
+
+def randomness_of(model: ir.Model) -> Randomness:
+    """The random numbers in ``model``, also in its bodies and functions."""
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
-    # batch statistics also change from run to run, but converge
-    return bool(random), any(op_type != "BatchNormalization" for op_type in random)
+    found = enumerate(numeric_traits_of(model) if random else ())
+    outputs = frozenset(index for index, output in found if output.random)
+    return Randomness(bool(random), any(op_type != "BatchNormalization" for op_type in random), outputs)
 
 
 def has_empty_tensors(model: ir.Model) -> bool:

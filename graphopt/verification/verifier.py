@@ -76,10 +76,9 @@ from graphopt.verification.cases import (
     empty_cases,
     gather,
     share_random_outputs,
-    share_unreproducible_outputs,
 )
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
-from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
+from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
@@ -153,10 +152,8 @@ class Verifier:
         self._required_signature = signature or self._signature
         self._output_traits = numeric_traits_of(model)
         pairs = zip(model.graph.outputs, self._output_traits, strict=True)
-        self._rounding = [
-            absolute_rounding(value, numeric_traits.coarsest) for value, numeric_traits in pairs
-        ]
-        self._random, self._draws = draws_random(model)
+        self._rounding = [absolute_rounding(value, output.coarsest) for value, output in pairs]
+        self._random = randomness_of(model)
         self._empties = has_empty_tensors(model)
         self._small = ir.initializer_bytes(model) < _INSTRUMENTED_BYTES
         self._runners = Runners(model, device, threads=threads, memory=memory, isolate=isolate)
@@ -316,7 +313,8 @@ class Verifier:
                 self._original,
                 references,
                 bits=bits,
-                draws_random=self._draws,
+                draws_random=self._random.draws,
+                not_random=self._random.outputs and self._random.outputs - randomness_of(model).outputs,
                 empties=self._empties,
                 perturbed=self._perturb,
                 unreliable=self._unreliable_in,
@@ -341,12 +339,11 @@ class Verifier:
                 self._cases = gather(
                     self._inputs,
                     self._original,
-                    random=self._random,
+                    random=self._random.varies,
                     seconds=self._seconds / 2,
                     quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
                 )
-                spread = share_random_outputs if self._draws else share_unreproducible_outputs
-                spread(self._cases.found)
+                share_random_outputs(self._cases.found, self._random)
         return self._cases
 
     def _unreliable_in(self, case: Case) -> Unreliable:
@@ -362,7 +359,7 @@ class Verifier:
             original = self._original
             if not self._runners.isolated:
                 original = self._runners.runner(self._artifact.source, isolated=True)
-            self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random)
+            self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random.varies)
         return self._empty_cases
 
     def _wrongly_declared(self, cases: Cases) -> set[str]:

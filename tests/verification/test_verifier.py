@@ -14,7 +14,8 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.crash_risks import may_crash
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import Case, share_random_outputs, share_unreproducible_outputs
+from graphopt.verification.cases import Case, share_random_outputs
+from graphopt.verification.numeric_traits import Randomness, numeric_traits_of
 from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from graphopt.verification.verifier import Verifier, verify
@@ -292,7 +293,7 @@ def test_unwritten_outputs_are_ignored_in_all_cases():
         return Case("fixed", "normal", {}, zero, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(), case(1), case()]
-    share_unreproducible_outputs(cases)
+    share_random_outputs(cases, Randomness(varies=False, draws=False, outputs=frozenset()))
     assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
@@ -302,14 +303,39 @@ def test_small_random_outputs_are_random_in_all_cases():
         return Case("fixed", "normal", {}, zeros, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(1), case(1, 1), case(1000)]
-    share_random_outputs(cases)
+    share_random_outputs(cases, Randomness(varies=True, draws=True, outputs=frozenset()))
     assert [case.random for case in cases] == [frozenset([1]), frozenset([1]), frozenset()]
+    share_random_outputs(cases, Randomness(varies=True, draws=True, outputs=frozenset([0])))
+    assert [case.random for case in cases] == [frozenset([0, 1]), frozenset([0, 1]), frozenset()]
 
 
 def test_a_dropout_of_a_single_element_is_equal_to_itself():
     ratio = "float r = {0.8}, bool t = {1}"
     model = f"g (float[N, M] x) => (float[N, M] y) <{ratio}> {{ y, m = Dropout(x, r, t) }}"
     assert all(comparison(model, model, header={"opset": 13}).ok for _ in range(5))
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_the_random_number_of_a_node_depends_on_its_place(again):
+    # the seed of onnxruntime's generator contains the index of the node
+    head = "g (float[N] x) => (float[N] z, float[1] y) <float[1] c = {6}, bool t = {1}> "
+    before = head + "{ a = Neg(x) b = Neg(a) d = Abs(b) e = Abs(d) z = Relu(e) y, m = Dropout(c, , t) }"
+    after = head + "{ z = Abs(x) y, m = Dropout(c, , t) }"
+    assert comparison(before, after, header={"opset": 13}).ok
+    kept = after.replace("Dropout(c, , t)", "Dropout(c)")
+    assert not comparison(after, kept, header={"opset": 13}).ok
+
+
+def test_outputs_that_depend_on_random_numbers():
+    def found(node, outputs="y"):
+        text = f"g (float[N] x, float r, bool t) => (float[N] {outputs}) <bool on = {{1}}, float no = {{0}}>"
+        return [output.random for output in numeric_traits_of(parse(f"{text} {{ {node} }}"))]
+
+    assert found("y = RandomNormalLike(x)") == [True]
+    assert found("y, m = Dropout(x, , on)") == [True]
+    assert found("y, m = Dropout(x, no, on)") == found("y, m = Dropout(x, r, t)") == [False]
+    assert found("d = RandomNormalLike(x) s = Shape(d) y = Expand(r, s)") == [False]
+    assert found("d = RandomNormalLike(x) y = Add(d, x)") == [True]
 
 
 def test_the_sign_of_a_zero_divisor_counts_as_rounding():
