@@ -120,15 +120,27 @@ class Result:
 
 
 @dataclass(frozen=True)
+class SharedBuffers:
+    """Timed runs that write outputs over inputs; later runs read the outputs of earlier runs.
+
+    Attributes:
+        sources: the input by output.
+        run_once: checks and runs a model in this way; arguments are the model, its inputs, and ``choice``,
+            the session options.
+    """
+
+    sources: Mapping[str, str]
+    run_once: Callable[..., object]
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measures models; the first one is the original.
 
     Args:
         device, threads, provider_options: settings of the sessions.
         heeds_choices: use the session options that a model recommends.
-        share: the input that each output is written over in the timed runs, by name of the output; later runs
-            read the outputs of earlier runs.
-        check: raises an error if a model can't run in this way on these inputs.
+        shared: outputs written over inputs, if any.
     """
 
     contestants: Sequence[Contestant]
@@ -137,8 +149,7 @@ class Bench:
     provider_options: Mapping[str, str] = field(default_factory=dict)
     limits: RaceLimits = field(default_factory=RaceLimits)
     heeds_choices: bool = True
-    share: Mapping[str, str] = field(default_factory=dict)
-    check: Callable[[Contestant, Mapping[str, Any]], object] = lambda one, feeds: None
+    shared: SharedBuffers | None = None
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
@@ -161,7 +172,7 @@ class Bench:
             "threads": self.threads,
             "onnxruntime": self.version,
             "provider_options": dict(self.provider_options),
-            **({"shared_buffers": dict(self.share)} if self.share else {}),
+            **({} if self.shared is None else {"shared_buffers": dict(self.shared.sources)}),
             "session_options": {name: choice.to_dict() for name, choice in self.choices.items()},
         }
 
@@ -178,8 +189,9 @@ class Bench:
         trial = run_once.try_out(original.model, inputs, device=self.device, typical=True)
         shapes = output_shapes(list(trial.outputs.values()))
         options = dict(self.provider_options)
+        share = {} if self.shared is None else self.shared.sources
         setup = Setup(
-            trial.feeds, shapes, self.device, self.threads, options, choices=self.choices, share=self.share
+            trial.feeds, shapes, self.device, self.threads, options, choices=self.choices, share=share
         )
         footprints, failures = self._footprints(setup, advance)
         running = {one.name: one.path for one in self.contestants if one.name in footprints}
@@ -212,7 +224,10 @@ class Bench:
             try:
                 if one.failure is not None:
                     raise RuntimeFailure(one.failure)
-                self.check(one, setup.feeds)
+                if self.shared is not None:
+                    if one.model is None:
+                        raise RuntimeFailure("its buffers can't be checked")
+                    self.shared.run_once(one.model, setup.feeds, choice=self.choices.get(one.name))
                 processes = min(_MOST, self.limits.processes)
                 found[one.name] = footprint(one.path, setup, checked, processes, one.name)
             except (RuntimeFailure, ResourceLimit, UsageError, VerificationFailed) as failure:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,13 +19,13 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion_values, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import ExitStatus, GraphoptError, RuntimeFailure, UsageError, unknown
+from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.ort.devices import Device
     from graphopt.ort.session_options import SessionChoice
-    from graphopt.timing.bench import Bench, Contestant
+    from graphopt.timing.bench import Contestant
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
@@ -154,8 +154,9 @@ def command(
     from graphopt.inputs.shape_grids import parse_grid
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.alternating_runs import RaceLimits
-    from graphopt.timing.bench import Bench, cuda_options
+    from graphopt.timing.bench import Bench, SharedBuffers, cuda_options
 
     check_file(how.plot, [".svg"])
     grid = parse_grid(input_shapes)
@@ -172,9 +173,9 @@ def command(
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # inputs respect the options about dims
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
-        bench = Bench(contestants, device, how.threads, provider_options, limits, session_options)
-        if share:
-            bench = replace(bench, share=share, check=partial(_check_shared, bench, share))
+        run_once = partial(run_shared, share=share, device=device)
+        shared = SharedBuffers(share, run_once) if share else None
+        bench = Bench(contestants, device, how.threads, provider_options, limits, session_options, shared)
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
@@ -195,20 +196,6 @@ def command(
         status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
         notes=notes,
     )
-
-
-def _check_shared(bench: Bench, share: Mapping[str, str], one: Contestant, feeds: Mapping[str, Any]) -> None:
-    """Check that outputs of a model may be written over its inputs.
-
-    Raises:
-        UsageError, VerificationFailed, RuntimeFailure: outputs may not be written over inputs, or a model
-            does not run.
-    """
-    from graphopt.specialization.shared_buffer_runs import run_shared
-
-    if one.model is None:
-        raise RuntimeFailure("its buffers can't be checked")
-    run_shared(one.model, feeds, share, device=bench.device, choice=bench.choices.get(one.name))
 
 
 # Compared models ---------------------------------------------------------------------------------

@@ -168,4 +168,4 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     table = Table(["round", "file", "plan", "time"], "><<>")
     for row in rows:
         table.add(row["round"], row["file"], row["plan"], human_seconds(row["seconds"]))
-    return Output({"runs": rows, **state.to_dict()}, [table, *(f"  {line}" for line in state.lines())])
+    return Output({**state.to_dict(), "runs": rows}, [table, *(f"  {line}" for line in state.lines())])
