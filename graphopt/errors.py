@@ -161,11 +161,11 @@ def raised_at(error: BaseException) -> str:
     for excluded in ([package, "<frozen", *installed], [package]):
         for frame in reversed(frames):
             if not any(frame.filename.startswith(path) for path in excluded):
-                return f"{_shown(frame.filename)}:{frame.lineno}"
+                return f"{_relative_path(frame.filename)}:{frame.lineno}"
     return ""
 
 
-def _shown(path: str) -> str:
+def _relative_path(path: str) -> str:
     """``path``, relative if it is below the working directory."""
     return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else path
 

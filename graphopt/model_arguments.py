@@ -37,7 +37,9 @@ def loaded(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -
     return ir.as_model(model, allow_external=allowed)
 
 
-def original_of(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Source:
+def in_ort_readable_form(
+    model: ModelLike, allow_external: Sequence[PathLike] | None = None
+) -> ir.Model | Source:
     """``model`` in the closest form that onnxruntime reads; arguments as for :func:`loaded`."""
     if isinstance(model, (onnx.ModelProto, bytes)):
         return ir.serialized(model) or loaded(model, allow_external)

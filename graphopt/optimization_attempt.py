@@ -126,7 +126,7 @@ class Attempt:
         cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(builder))
         history = self._run_passes(model, cx, builder)
         builder.finished()
-        fused, missed = self._fused(model), self._missed(model, cx)
+        fused, missed = self._fused_operators(model), self._missed_fusions(model, cx)
         _check_interface(builder.interface, Interface.of(model))
         if self.options.strict_fusion:  # cheaper than verification
             make_pipeline("check-strict-fusion").run(model, cx)
@@ -172,7 +172,7 @@ class Attempt:
         """Whether the pipeline creates fused operators."""
         return self.pipeline.provides(FUSED_OPERATORS, skip=self.options.skip)
 
-    def _fused(self, model: ir.Model) -> list[Fused]:
+    def _fused_operators(self, model: ir.Model) -> list[Fused]:
         """The fused operators that the pipeline created."""
         if not self._fuses():
             return []
@@ -181,7 +181,7 @@ class Attempt:
 
         return list(fused_in(model, admitted_fusions(self.options)))
 
-    def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
+    def _missed_fusions(self, model: ir.Model, cx: Context) -> list[Missed]:
         """The remaining partial matches of the pipeline's fusion patterns."""
         if not self._fuses():
             return []

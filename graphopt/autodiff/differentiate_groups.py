@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.group_gradient import GroupGradient, SplitOptions, group_gradient
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient
 from graphopt.context import Context, Refusal
 from graphopt.errors import UnsupportedModel
@@ -114,7 +114,7 @@ def calls_of_groups(model: ir.Model) -> dict[Key, list[ir.Node]]:
 def _needs_gradient(values: Iterable[ir.Value], useful: Container[ir.Value] | None, cx: Context) -> bool:
     return any(
         graphopt_operators.requires_grad(value) is not False
-        and is_real(value, cx)
+        and may_be_float(value, cx)
         and (useful is None or value in useful)
         for value in values
     )

@@ -119,13 +119,15 @@ class IterationGradient:
         """The carried gradients after a backward iteration."""
         found, inner = self.body_grad.gradients, self.body_grad.op
         states = [
-            found[formal] if (formal := self.form.formals[k]) in found else inner.zeros_like(self._like(k))
+            found[formal]
+            if (formal := self.form.formals[k]) in found
+            else inner.zeros_like(self._with_shape_of_carried(k))
             for k in self.states
         ]
         sums = [inner.sum_gradients(sum_, found[x]) for sum_, x in zip(self.sums, self.captured, strict=True)]
         return [*states, *sums]
 
-    def _like(self, k: int) -> ir.Value:
+    def _with_shape_of_carried(self, k: int) -> ir.Value:
         """A value with the shape of carried value ``k`` before the iteration."""
         formal = self.form.formals[k]
         return self.states[k] if self.is_steady(formal) else formal

@@ -14,7 +14,7 @@ from graphopt.autodiff.drop_unproven_shapes import drop_unproven_shapes
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.return_running_statistics import return_state, statistics
-from graphopt.autodiff.reverse_mode import ByRule, backward, is_real
+from graphopt.autodiff.reverse_mode import ByRule, backward, may_be_float
 from graphopt.autodiff.rule_registry import IncompleteGradient, NeedsOpset, StoppedGradient
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
@@ -301,7 +301,7 @@ def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:
 def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
     """Check that ``value``, with the declaration of ``declared``, can be a loss."""
     name = declared.name
-    if not is_real(value, cx):
+    if not may_be_float(value, cx):
         raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
     shape: tuple[object, ...] | None = cx.shape(value)
     if shape is None and declared.shape is not None:  # otherwise, the shape is unknown

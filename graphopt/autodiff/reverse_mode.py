@@ -45,7 +45,7 @@ class Backward:
     stopped: list[StoppedGradient] = field(default_factory=list)
 
 
-def is_real(value: ir.Value, cx: Context) -> bool:
+def may_be_float(value: ir.Value, cx: Context) -> bool:
     """Whether ``value`` may have a gradient: a floating-point tensor, or one of unknown type."""
     dtype = cx.dtype(value)
     if dtype is not None:
@@ -80,7 +80,7 @@ class ByRule:
 
     def has_gradient(self, output: ir.Value, cx: Context) -> bool:
         """Whether ``output`` of a node may have a gradient."""
-        return bool(output.name) and is_real(output, cx)
+        return bool(output.name) and may_be_float(output, cx)
 
     def apply(
         self,
@@ -212,7 +212,7 @@ def active_carries(
         read = {**ends, **dict.fromkeys(value for node, _ in active for value in ir.reads(node))}
         size = len(ends) + len(starts)
         for start, end in carried:
-            if end in varied and is_real(start, cx):
+            if end in varied and may_be_float(start, cx):
                 starts[start] = None
             if start in read:
                 ends[end] = None

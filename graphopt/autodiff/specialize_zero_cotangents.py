@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt import ir
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.context import Context, context_for
 from graphopt.model_arguments import copy
 from graphopt.passes.pipelines import make_pipeline
@@ -52,7 +52,9 @@ def _zeros(
     present = dict.fromkeys(value for value in given if value.name not in absent)
     for node in graph:
         read = ir.reads(node)
-        results = [output for output in node.outputs if output.name and is_real(output, cx)]  # not shapes
+        results = [
+            output for output in node.outputs if output.name and may_be_float(output, cx)
+        ]  # not shapes
         if any(value in present for value in read):
             present |= dict.fromkeys(results)
         elif any(value in zero for value in read):

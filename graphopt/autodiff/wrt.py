@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from graphopt import ir
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.context import Context
 from graphopt.errors import UsageError, unknown
 from graphopt.model_arguments import copy
@@ -67,7 +67,7 @@ def wrt_values(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Co
                 raise unknown("value", name, [*values, PARAMS, INPUTS, ALL], "graphopt dump shows all")
             continue
         value = values[name]
-        if not is_real(value, cx):
+        if not may_be_float(value, cx):
             if explicit:
                 raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
             continue

@@ -76,11 +76,11 @@ class Invocation:
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Record the state of ``paths``, which may be written to."""
-        self.outputs = {path: _changed(path) for path in paths}
+        self.outputs = {path: _modification_time(path) for path in paths}
 
     def changed(self) -> list[Path]:
         """The files and folders that were written so far."""
-        named = [path for path, before in self.outputs.items() if _changed(path) != before]
+        named = [path for path, before in self.outputs.items() if _modification_time(path) != before]
         return list(dict.fromkeys([*self.written, *named]))
 
     @property
@@ -94,7 +94,7 @@ class Invocation:
         return ("graphopt", *self.arguments)
 
 
-def _changed(path: Path) -> int | None:
+def _modification_time(path: Path) -> int | None:
     """The modification time of ``path`` in nanoseconds; ``None`` if it does not exist."""
     try:
         return path.stat().st_mtime_ns

@@ -15,7 +15,7 @@ from graphopt.context import Options
 from graphopt.errors import VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.model_summary import external_bytes
-from graphopt.model_arguments import ModelLike, copy, loaded, original_of
+from graphopt.model_arguments import ModelLike, copy, in_ort_readable_form, loaded
 from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.optimize_options import OptimizeOptions
@@ -160,7 +160,7 @@ class Environment:
 
         settings = self.settings
         return Verifier(
-            original_of(original, settings.allow_external),
+            in_ort_readable_form(original, settings.allow_external),
             options=inputs or self.inputs,
             device=self.device,
             seconds=settings.verify_seconds,

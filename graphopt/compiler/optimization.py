@@ -151,7 +151,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
         libraries=libraries.paths,
         remarks=[
             *remarks,
-            *_assumed(attempt.dims, attempt.options),
+            *_stated_assumptions(attempt.dims, attempt.options),
             *left_out(attempt.options, attempt.pipeline),
             *libraries.remarks,
         ],
@@ -251,7 +251,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     return [f"no native groups: {reason} (graphopt partition --policy fusion --explain has the reasons)"]
 
 
-def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:
+def _stated_assumptions(dims: Mapping[str, int], options: Options) -> list[str]:
     """Assumptions of the result that the user stated."""
     found = []
     if dims:

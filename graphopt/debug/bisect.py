@@ -113,10 +113,10 @@ class Bisection:
             VerificationFailed: the check fails on the model itself.
         """
         base = base or RewriteLimit()
-        untouched = self._untouched(base) if explain else None
+        untouched = self._check_original(base) if explain else None
         outcome, reason = self._try(base)
         if outcome.endless and reason is not None:
-            return self._endless(base, outcome, untouched or self._untouched(base), reason)
+            return self._endless(base, outcome, untouched or self._check_original(base), reason)
         masked = reason is None
         if reason is None:
             stop = self._probe(base, outcome) if explain else None
@@ -132,7 +132,7 @@ class Bisection:
             still, reason = self._try(replace(base, first=0))
             if reason is not None:
                 culprit = self._find_pass(
-                    replace(base, first=0), still, untouched or self._untouched(base), reason
+                    replace(base, first=0), still, untouched or self._check_original(base), reason
                 )
                 culprit.runs = self.runs
                 return culprit
@@ -145,7 +145,7 @@ class Bisection:
         culprit.runs = self.runs
         return culprit
 
-    def _untouched(self, base: RewriteLimit) -> TrialResult:
+    def _check_original(self, base: RewriteLimit) -> TrialResult:
         """The model before any pass; raises VerificationFailed if the check fails on it."""
         untouched, reason = self._try(replace(base, passes=0))
         if reason is not None:

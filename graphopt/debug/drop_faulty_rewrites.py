@@ -82,7 +82,7 @@ def repair(
                 raise failure
             raise _required_fails(culprit.pass_text, culprit.reason, original)
         number += 1
-        limits, drops = _without(limits, culprit, dropped, isinstance(failure, PassFailed))
+        limits, drops = _refusing(limits, culprit, dropped, isinstance(failure, PassFailed))
         dropped += drops
         if found is not None:
             found(culprit, number)
@@ -210,7 +210,7 @@ def _required_fails(pass_text: str, reason: str, original: ir.Model) -> Verifica
     return VerificationFailed(f"after {pass_text} the model does not compute the same: {reason}", hint=hint)
 
 
-def _without(
+def _refusing(
     limits: RewriteLimit, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
 ) -> tuple[RewriteLimit, list[Dropped]]:
     """``limits`` that also refuse ``culprit``, and the entries for the report."""

@@ -175,7 +175,7 @@ class _Cutter:
             ]
         else:
             results = list(outputs)
-            chosen = _needed(chosen, results)
+            chosen = _dependencies(chosen, results)
         if not results or not chosen:
             return None
         graph = ir.extract(chosen, results, declare=self._declare)
@@ -210,7 +210,7 @@ def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> dict[ir.Node, N
     return found
 
 
-def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+def _dependencies(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
     """The subset of ``nodes`` that ``outputs`` depend on."""
     wanted = set(outputs)
     kept = []

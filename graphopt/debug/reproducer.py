@@ -95,9 +95,9 @@ class Case:
             "what": self.what,
             "reason": self.reason,
             "pipeline": list(self.pipeline),
-            "options": _plain(options) | encoded,
+            "options": _sets_as_lists(options) | encoded,
             "limits": {
-                **_plain(limits),
+                **_sets_as_lists(limits),
                 "only": _places(self.limits.only),
                 "without": _places(self.limits.without),
             },
@@ -198,7 +198,7 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        case = replace(case, check=_kept(case.check, folder))
+        case = replace(case, check=_with_copied_files(case.check, folder))
         ir.save(model, folder / _MODEL)
         (folder / _INPUTS).unlink(missing_ok=True)
         if feeds and npz.first_other(feeds) is None:
@@ -210,7 +210,7 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
         raise unwritable(folder, error) from error
 
 
-def _kept(check: CheckOptions, folder: Path) -> CheckOptions:
+def _with_copied_files(check: CheckOptions, folder: Path) -> CheckOptions:
     """``check`` for running in ``folder``, to which the files named by its command are copied."""
     if not check.is_command:
         return check
@@ -295,10 +295,10 @@ def without_files(check: CheckOptions) -> CheckOptions:
     return replace(check, inputs=inputs)
 
 
-def _plain(value: Any) -> Any:
+def _sets_as_lists(value: Any) -> Any:
     """``value`` with its sets, which JSON lacks, as sorted lists."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _sets_as_lists(item) for key, item in value.items()}
     return sorted(value) if isinstance(value, frozenset) else value
 
 

@@ -64,7 +64,7 @@ class _PassLimitReached(Exception):
     """The limit on the number of passes is reached."""
 
 
-class _Trace(PassInstrumentation):
+class _RewriteRecorder(PassInstrumentation):
     """Applies ``limits`` to each rewrite, and records rewrites and passes.
 
     Args:
@@ -164,7 +164,7 @@ def run(
     model: ir.Model, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path | None = None
 ) -> TrialResult:
     """Run ``pipeline`` over ``model`` in place, under ``limits``."""
-    trace = _Trace(limits, journal)
+    trace = _RewriteRecorder(limits, journal)
     options = replace(limits.applied_to(options), own=frozenset())  # a failure is part of the outcome
     outcome = TrialResult(model, trace.steps, trace.passes)
     cx = context_for(model, options, gate=trace, observers=[trace])

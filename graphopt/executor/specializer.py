@@ -112,7 +112,7 @@ class Specializer:
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds``; creates a specialization if one is due."""
-        return self.known_plan(feeds) or self._missed(feeds)
+        return self.known_plan(feeds) or self._plan_without_guard(feeds)
 
     def known_plan(self, feeds: Mapping[str, Any]) -> Plan | None:
         """The existing plan for ``feeds``; ``None`` if only the general plan accepts them."""
@@ -171,15 +171,15 @@ class Specializer:
             else:
                 self._release_later()
 
-    def _missed(self, feeds: Mapping[str, Any]) -> Plan:
+    def _plan_without_guard(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds`` that satisfy no guard: a new plan, or the general plan."""
         if not self._types.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
-        found = self._next(feeds)
+        found = self._job_to_wait_for(feeds)
         while isinstance(found, Job):
             is_own = found.thread == threading.get_ident()
             if is_own and self._options.wait is None:
-                self._make(found)
+                self._run_job(found)
             elif is_own:
                 self._start(found)
             if not found.wait(self._options.wait):
@@ -190,16 +190,16 @@ class Specializer:
             plan = self._plans.plan_for(feeds)
             if plan is not None:
                 return plan
-            found = "the new specialization is for other inputs" if is_own else self._next(feeds)
+            found = "the new specialization is for other inputs" if is_own else self._job_to_wait_for(feeds)
         self._count_reason(found, feeds)
         return self.unguarded_plan(feeds)
 
-    def _next(self, feeds: Mapping[str, Any]) -> Job | str:
+    def _job_to_wait_for(self, feeds: Mapping[str, Any]) -> Job | str:
         """The job that ``feeds`` have to wait for, or the reason for running the general plan.
 
         If this thread created the job, the caller has to execute it.
         """
-        reason = self._exhausted() or self._why_unfit(feeds)
+        reason = self._reason_to_stop() or self._why_unfit(feeds)
         if reason is not None:
             return reason
         blocking = self._options.compile == "blocking"
@@ -214,10 +214,10 @@ class Specializer:
             if self._profile.runs < self._required_runs:
                 return self._known_failure(feeds) or "profiling"
             if blocking:
-                job = self._begin()
-            return job or self._exhausted() or _IN_PROGRESS
+                job = self._begin_job()
+            return job or self._reason_to_stop() or _IN_PROGRESS
 
-    def _exhausted(self) -> str | None:
+    def _reason_to_stop(self) -> str | None:
         """The reason why there will be no more specializations in this thread or task, or ``None``."""
         if not is_profiling():
             return _NOT_PROFILING
@@ -239,7 +239,7 @@ class Specializer:
 
     def _is_profiled(self, feeds: Mapping[str, Any]) -> bool:
         """Whether a run of a plan without a guard on ``feeds`` may be profiled."""
-        return self._job is None and self._exhausted() is None and self._why_unfit(feeds) is None
+        return self._job is None and self._reason_to_stop() is None and self._why_unfit(feeds) is None
 
     def _needs(self, feeds: Mapping[str, Any]) -> bool:
         """Whether the profile needs a run on ``feeds``."""
@@ -261,7 +261,7 @@ class Specializer:
                 if self._profile.runs < self._required_runs and not known:
                     self._observe(feeds, inner)
                 if self._profile.runs >= self._required_runs and self._options.compile == "background":
-                    job = self._begin()
+                    job = self._begin_job()
         if job is not None:
             self._start(job)
 
@@ -292,7 +292,7 @@ class Specializer:
             return "no specialization could be made"
         return None
 
-    def _begin(self) -> Job | None:
+    def _begin_job(self) -> Job | None:
         """The next job, if any; requires the state lock."""
         original = self.cache.original.model
         if original is not None and self._depth > 0:
@@ -302,11 +302,11 @@ class Specializer:
     def _start(self, job: Job) -> None:
         """Run a job in a new thread."""
         try:
-            threading.Thread(target=self._make, args=(job,), daemon=True).start()
+            threading.Thread(target=self._run_job, args=(job,), daemon=True).start()
         except RuntimeError as error:  # too many threads
             self._finish(job, None, f"no thread could be started: {error}")
 
-    def _make(self, job: Job) -> None:
+    def _run_job(self, job: Job) -> None:
         """Run a job. All errors are recorded, because the general plan accepts all inputs."""
         what, plans, failure = job.kind.value, None, None
         self._making_thread = threading.get_ident()
@@ -316,7 +316,7 @@ class Specializer:
             profiled = self._profiled()
             source = None if profiled is None else profiled.model
             plan = self._factory.specialized(job.original, guard, job.kind, job.profile, source)
-            plans = self._with(plan, job.kind)
+            plans = self._with_plan(plan, job.kind)
         except GraphoptError as error:
             failure = f"{what}: {error}"
         except Exception as error:  # a bug in a pass
@@ -324,7 +324,7 @@ class Specializer:
         finally:  # other threads wait, even if this one was interrupted
             self._finish(job, plans, failure)
 
-    def _with(self, plan: Plan, kind: SpecializationKind) -> GuardedPlans:
+    def _with_plan(self, plan: Plan, kind: SpecializationKind) -> GuardedPlans:
         """The plans with ``plan`` appended, and one evicted if there are too many; called by jobs only."""
         self._made[kind.value] += 1
         plan.name = f"{kind.value}-{self._made[kind.value]}"

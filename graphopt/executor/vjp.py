@@ -83,14 +83,14 @@ class Pullback:
                 residuals were freed.
             RuntimeFailure: onnxruntime can't run the backward model.
         """
-        given = self.plan.cotangents(self._found(), gradients)
+        given = self.plan.cotangents(self._forward_run(), gradients)
         with self._lock:
-            run = self._found().copied()  # calls of other threads may still read the residuals
+            run = self._forward_run().copied()  # calls of other threads may still read the residuals
             if not retain:
                 self._run = None
         return self.plan.backward(run, given, retain=retain)
 
-    def _found(self) -> ForwardRun:
+    def _forward_run(self) -> ForwardRun:
         if self._run is None:
             raise UsageError(
                 "the residuals of this pullback were freed by its last call",

@@ -112,7 +112,7 @@ class _Clustering:
         nest = first.nest.copy()
         merged: list[Cluster] = []
         for other in others:
-            fused = self._fused(node, nest, first, other, merged)
+            fused = self._fuse_with_nest_of(node, nest, first, other, merged)
             if fused is not None:
                 nest = fused
                 merged.append(other)
@@ -130,7 +130,7 @@ class _Clustering:
         first.nodes.append(node)
         self._cluster_of[node] = first
 
-    def _fused(
+    def _fuse_with_nest_of(
         self, node: ir.Node, nest: LoopNest, first: Cluster, other: Cluster, merged: Sequence[Cluster]
     ) -> LoopNest | None:
         """``nest`` fused with the nest of ``other``; ``None`` if that is impossible."""

@@ -77,7 +77,7 @@ def libraries_for(
     if backend is None:
         return Libraries()
     try:
-        groups = [_supported(group, backend) for group in groups_of(model)]
+        groups = [_without_unsupported_kernel(group, backend) for group in groups_of(model)]
     except InvalidModel as error:
         return Libraries(remarks=(f"kernels were not built: {error.message}",))
     remarks = [_missing(groups)] if any(group.kernel is None for group in groups) else []
@@ -132,7 +132,7 @@ class Toolchain:
             watcher.entered(f"kernels: {text}", done)
 
 
-def _supported(group: Group, backend: Backend) -> Group:
+def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:
     """``group``, without its kernel if ``backend`` does not support it."""
     reason = None if group.kernel is None else backend.features.missing(group.kernel)
     return group if reason is None else replace(group, kernel=None, reason=reason)

@@ -296,7 +296,7 @@ class LoopNest:
         if other.split_loop is not None:
             self.split_at(renamed[other.split_loop], other.split_points)
 
-        def translated(indices: AffineMap) -> AffineMap:
+        def renamed_loops(indices: AffineMap) -> AffineMap:
             return tuple(
                 Index(tuple(renamed[loop] for loop in index.loops), index.offset, index.step)
                 for index in other.resolved(indices)
@@ -304,6 +304,6 @@ class LoopNest:
 
         for value, maps in other.required_indices.items():
             for indices in maps:
-                self.require(value, translated(indices))
+                self.require(value, renamed_loops(indices))
         for value, indices in other.stores.items():
-            self.stores.setdefault(value, translated(indices))
+            self.stores.setdefault(value, renamed_loops(indices))

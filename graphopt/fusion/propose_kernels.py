@@ -49,7 +49,7 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
             reason = policy.unprofitable(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             try:
-                policy.kernels[group] = _lowered(group, policy)
+                policy.kernels[group] = _kernel_of(group, policy)
                 proposal.groups.append(group)
                 continue
             except CantFuse as refusal:
@@ -75,7 +75,7 @@ def _readers(node: ir.Node) -> list[ir.Node]:
     return [reader for output in node.outputs for reader in ir.readers(output)]
 
 
-def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]:
+def _kernel_of(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]:
     """The kernel of ``group``, not yet named; raises CantFuse if ``group`` has no kernel."""
     cx = policy.cx
     inputs = kernel_inputs(group)

@@ -126,7 +126,7 @@ class _Search:
                 if reason is None:
                     self.found.valid.append(ValidBinding(binding, restriction))
                     break
-                self._note(reason)
+                self._note_refusal(reason)
                 if self._remaining_errors == 0 or not self._inputs.learn_from(reason, binding):
                     break
                 self._remaining_errors -= 1
@@ -153,7 +153,7 @@ class _Search:
             for restriction in range(4 if self._inputs.restrictable else 1):
                 self.try_all(bindings, restriction, 1, _LARGEST)
 
-    def _note(self, reason: str) -> None:
+    def _note_refusal(self, reason: str) -> None:
         """Keep the first error, preferably the first error for sizes that satisfy the graph's constraints."""
         is_constrained = self._inputs.constraints is not None
         if self.found.refusal is None or (is_constrained and not self._is_constrained):

@@ -111,7 +111,7 @@ class ConstraintSystem:
             return self._add_rest(constraint)
         if constraint.kind == "broadcast" and 1 in (left, right):
             return False
-        difference = _reduced(left - right)
+        difference = _without_nonzero_factors(left - right)
         if isinstance(difference, int):
             return False
         for symbol, dim in _solutions(difference, self._order):
@@ -187,7 +187,7 @@ class ConstraintSystem:
                 yield least(last, dim)
 
 
-def _reduced(difference: Dim) -> Dim:
+def _without_nonzero_factors(difference: Dim) -> Dim:
     """``difference`` divided by factors that are never 0: numbers and sizes."""
     if isinstance(difference, int):
         return difference
@@ -195,7 +195,7 @@ def _reduced(difference: Dim) -> Dim:
     for atom in dict.fromkeys(first):
         if isinstance(atom, Symbol) and all(atom in monomial for monomial in others):
             quotient = divide_exactly(difference, lone(atom))
-            return difference if quotient is None else _reduced(quotient)
+            return difference if quotient is None else _without_nonzero_factors(quotient)
     return difference
 
 

@@ -67,7 +67,7 @@ def value_constraint(node: ir.Node, index: int) -> ValueRange | None:
     return None if rule is None else rule(node, index)
 
 
-def _fixed(value_range: ValueRange) -> Callable[[ir.Node, int], ValueRange]:
+def _constant_range(value_range: ValueRange) -> Callable[[ir.Node, int], ValueRange]:
     known = replace(value_range, known=True)
     return lambda node, index: known
 
@@ -114,7 +114,7 @@ def _nd_index(node: ir.Node, index: int) -> ValueRange:
     return ValueRange(0, max(min(sizes, default=1) - 1, 0), known=True)
 
 
-def _compared(node: ir.Node, index: int) -> ValueRange | None:
+def _near_compared_constant(node: ir.Node, index: int) -> ValueRange | None:
     """Values near a constant with which elements are compared."""
     numbers = _numbers(node.inputs[1 - index])
     if not numbers:
@@ -122,7 +122,7 @@ def _compared(node: ir.Node, index: int) -> ValueRange | None:
     return ValueRange(choices=numbers if node.op_type == "Equal" else _around(numbers), from_end=True)
 
 
-def _bounded(node: ir.Node, index: int) -> ValueRange | None:
+def _near_bounds(node: ir.Node, index: int) -> ValueRange | None:
     """Values near the bounds of a float input. Integers are omitted: random ones often exceed the bounds."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
@@ -169,7 +169,7 @@ def _keys(node: ir.Node, index: int) -> ValueRange | None:
     return None
 
 
-def _parsed(node: ir.Node, index: int) -> ValueRange | None:
+def _parsable_strings(node: ir.Node, index: int) -> ValueRange | None:
     """Strings that are cast to numbers."""
     value = node.inputs[0]
     if value is None or value.dtype != ir.DataType.STRING:
@@ -177,13 +177,13 @@ def _parsed(node: ir.Node, index: int) -> ValueRange | None:
     return ValueRange(choices=("0", "1", "2", "-3"), only_choices=True, known=True)
 
 
-_SIZE = _fixed(ValueRange(1, 3))
-_COUNT = _fixed(ValueRange(1, 2))
-_ONE = _fixed(ValueRange(1, 1))
-_AXIS = _fixed(ValueRange(0, 0))
-_AXES = _fixed(ValueRange(0, 0, pattern="axes"))
-_FRACTION = _fixed(ValueRange(0, 0.5))
-_NOT_ZERO = _fixed(ValueRange(1, 9))
+_SIZE = _constant_range(ValueRange(1, 3))
+_COUNT = _constant_range(ValueRange(1, 2))
+_ONE = _constant_range(ValueRange(1, 1))
+_AXIS = _constant_range(ValueRange(0, 0))
+_AXES = _constant_range(ValueRange(0, 0, pattern="axes"))
+_FRACTION = _constant_range(ValueRange(0, 0.5))
+_NOT_ZERO = _constant_range(ValueRange(1, 9))
 
 _CONSTRAINTS: dict[tuple[str, int | None], Callable[[ir.Node, int], ValueRange | None]] = {
     ("Gather", 1): _index_into(0),
@@ -196,32 +196,32 @@ _CONSTRAINTS: dict[tuple[str, int | None], Callable[[ir.Node, int], ValueRange |
     ("GatherBlockQuantized", 1): _index_into(0),
     ("EmbedLayerNormalization", 0): _index_into(2, 0),
     ("EmbedLayerNormalization", 1): _index_into(4, 0),
-    ("OneHot", 1): _fixed(ValueRange(2, 5)),
+    ("OneHot", 1): _constant_range(ValueRange(2, 5)),
     ("Loop", 0): _COUNT,
     ("ConstantOfShape", 0): _SIZE,
     ("Expand", 1): _SIZE,
     ("CenterCropPad", 1): _SIZE,
-    ("Reshape", 1): _fixed(ValueRange(1, 3, pattern="reshape")),
+    ("Reshape", 1): _constant_range(ValueRange(1, 3, pattern="reshape")),
     ("Tile", 1): _SIZE,
-    ("Resize", 1): _fixed(ValueRange(0, 1)),
+    ("Resize", 1): _constant_range(ValueRange(0, 1)),
     ("Resize", 2): _COUNT,
     ("Resize", 3): _SIZE,
     ("Upsample", 1): _COUNT,
-    ("Range", 0): _fixed(ValueRange(0, 2)),
-    ("Range", 1): _fixed(ValueRange(3, 9)),
+    ("Range", 0): _constant_range(ValueRange(0, 2)),
+    ("Range", 1): _constant_range(ValueRange(3, 9)),
     ("Range", 2): _COUNT,
-    ("Slice", 1): _fixed(ValueRange(0, 0)),
-    ("Slice", 2): _fixed(ValueRange(1, 9)),
+    ("Slice", 1): _constant_range(ValueRange(0, 0)),
+    ("Slice", 2): _constant_range(ValueRange(1, 9)),
     ("Slice", 3): _AXES,
     ("Slice", 4): _ONE,
     ("TopK", 1): _ONE,
     ("Split", 1): _SIZE,
     ("Squeeze", 1): _AXES,
     ("Unsqueeze", 1): _AXES,
-    ("Pad", 1): _fixed(ValueRange(0, 2)),
+    ("Pad", 1): _constant_range(ValueRange(0, 2)),
     ("Pad", 3): _AXES,
     ("CumSum", 1): _AXIS,
-    ("Trilu", 1): _fixed(ValueRange(-1, 1)),
+    ("Trilu", 1): _constant_range(ValueRange(-1, 1)),
     ("RNN", 4): _ONE,
     ("LSTM", 4): _ONE,
     ("GRU", 4): _ONE,
@@ -231,29 +231,29 @@ _CONSTRAINTS: dict[tuple[str, int | None], Callable[[ir.Node, int], ValueRange |
     ("NonMaxSuppression", 4): _FRACTION,
     ("Div", 1): lambda node, index: _NOT_ZERO(node, index) if _is_integer(node.inputs[1]) else None,
     ("Mod", 1): lambda node, index: _NOT_ZERO(node, index) if _is_integer(node.inputs[1]) else None,
-    ("BitShift", 1): _fixed(ValueRange(0, 3)),
+    ("BitShift", 1): _constant_range(ValueRange(0, 3)),
     ("Pow", 1): lambda node, index: ValueRange(0, 3, known=True) if _is_integer(node.inputs[1]) else None,
-    ("Bernoulli", 0): _fixed(ValueRange(0, 1)),
+    ("Bernoulli", 0): _constant_range(ValueRange(0, 1)),
     ("Dropout", 1): _FRACTION,
     ("SequenceAt", 1): _AXIS,
     ("SequenceErase", 1): _AXIS,
     ("SequenceInsert", 2): _AXIS,
     ("GroupQueryAttention", 5): _AXIS,
     ("GroupQueryAttention", 6): _ONE,
-    ("Equal", None): _compared,
-    ("Less", None): _compared,
-    ("LessOrEqual", None): _compared,
-    ("Greater", None): _compared,
-    ("GreaterOrEqual", None): _compared,
-    ("Max", None): _bounded,
-    ("Min", None): _bounded,
-    ("Clip", 0): _bounded,
+    ("Equal", None): _near_compared_constant,
+    ("Less", None): _near_compared_constant,
+    ("LessOrEqual", None): _near_compared_constant,
+    ("Greater", None): _near_compared_constant,
+    ("GreaterOrEqual", None): _near_compared_constant,
+    ("Max", None): _near_bounds,
+    ("Min", None): _near_bounds,
+    ("Clip", 0): _near_bounds,
     ("QuantizeLinear", 0): _halfway,
     ("LabelEncoder", 0): _keys,
     ("CategoryMapper", 0): _keys,
     ("OneHotEncoder", 0): _keys,
     ("TfIdfVectorizer", 0): _keys,
-    ("Cast", 0): _parsed,
+    ("Cast", 0): _parsable_strings,
 }
 _CONSTRAINTS |= {
     (f"Reduce{kind}", 1): _AXES

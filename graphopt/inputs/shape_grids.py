@@ -27,7 +27,7 @@ def parse_grid(texts: Iterable[str]) -> list[Shapes]:
     """
     found: dict[str, list[Shape]] = {}
     for text in texts:
-        for part in _parts(text):
+        for part in _texts_by_shape(text):
             name, shape = parse_shape(part)
             found.setdefault(name, []).append(shape)
     several = {name: shapes for name, shapes in found.items() if len(shapes) > 1}
@@ -45,7 +45,7 @@ def parse_grid(texts: Iterable[str]) -> list[Shapes]:
     ]
 
 
-def _parts(text: str) -> Iterator[str]:
+def _texts_by_shape(text: str) -> Iterator[str]:
     """``text`` once for each of its shapes; if sizes are joined by ``x``, commas separate shapes."""
     name, colon, sizes = text.rpartition(":")
     if colon and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:

@@ -38,7 +38,7 @@ def resolve_pairs(pairs: Iterable[Pair], inputs: Collection[str], outputs: Colle
         if not is_pair:
             raise UsageError(f"not a pair of an input and an output, such as ('past', 'present'): {pair!r}")
     found: dict[str, str] = {}
-    for source, target in dict.fromkeys(_expanded(pairs, inputs)):
+    for source, target in dict.fromkeys(_expand_patterns(pairs, inputs)):
         if source not in inputs:
             several = any(name.startswith(source) for name in inputs)
             hint = f"{source}*={target}* names all pairs" if several else "graphopt inspect lists them"
@@ -52,7 +52,7 @@ def resolve_pairs(pairs: Iterable[Pair], inputs: Collection[str], outputs: Colle
     return found
 
 
-def _expanded(pairs: Iterable[Pair], inputs: Iterable[str]) -> Iterator[Pair]:
+def _expand_patterns(pairs: Iterable[Pair], inputs: Iterable[str]) -> Iterator[Pair]:
     """``pairs`` with patterns replaced by the names that match."""
     for source, target in pairs:
         _check_pattern(source, target)

@@ -75,7 +75,7 @@ def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, in
         path = pending.pop()
         for node, index in path.value.uses():
             yield path, node, index
-            for step in _steps(path, node, index, model):
+            for step in _reached_outputs(path, node, index, model):
                 if step.value not in visited:
                     visited.add(step.value)
                     pending.append(step)
@@ -99,7 +99,7 @@ _PASSES_ON = {
 _ANY_INPUT = {"Concat", "Max", "Min", "SequenceConstruct"}
 
 
-def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[_Path]:
+def _reached_outputs(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[_Path]:
     """The outputs of ``node`` that contain the elements."""
     function = model.functions.get(node.op_identifier())
     if function is not None:

@@ -97,7 +97,7 @@ class Sampler:
             return made.astype(element)
         if "float" in element or element == "double":
             is_bounded = values.known or values.only_choices
-            numbers = self._bounded() if is_bounded else self._floats(element, values.choices)
+            numbers = self._values_in_range() if is_bounded else self._floats(element, values.choices)
             dtype = _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
             return numbers.astype(dtype)
         return self._integers(element)
@@ -162,7 +162,7 @@ class Sampler:
         if self.value_range.low is None and self.value_range.high is None and not self.value_range.choices:
             numbers = self._free_integers(bits, least)
         else:
-            numbers = self._bounded()
+            numbers = self._values_in_range()
         numbers = np.clip(np.asarray(numbers), least, min(most, 2**53))
         if low_type is None:
             return numbers.astype(element)
@@ -171,7 +171,7 @@ class Sampler:
     def _free_integers(self, bits: int, least: int) -> Array:
         """Integers without known range: quantized data for types of few bits, counts for other types."""
         if self.restriction:
-            return self._restricted()
+            return self._by_restriction_level()
         if bits <= 16:
             low, high = least, least + 2**bits
         else:
@@ -186,12 +186,12 @@ class Sampler:
                 return numbers if bits <= 16 else _with_extremes(numbers, least, self.generator)
         return self.generator.integers(low, high, self.shape)
 
-    def _restricted(self) -> Array:
+    def _by_restriction_level(self) -> Array:
         if self.restriction == 1:
             return self.generator.integers(0, 2, self.shape)
         return np.full(self.shape, int(self.restriction == 2))
 
-    def _bounded(self) -> Array:
+    def _values_in_range(self) -> Array:
         """Numbers in the range, by distribution: low, high, counted from the end, or spread over it."""
         values = self.value_range
         if values.pattern == "axes":
@@ -206,7 +206,7 @@ class Sampler:
         high = values.high if values.high is not None else max(low, 0) + 9
         high = max(low, high)
         if self.restriction:
-            return np.clip(self._restricted(), low, high)
+            return np.clip(self._by_restriction_level(), low, high)
         match self.distribution:
             case "zero":
                 return np.full(self.shape, min(max(low, 0), high))

@@ -87,7 +87,7 @@ class Dump(PassInstrumentation):
 
     def model(self, model: ir.Model, cx: Context) -> None:
         """Dump ``model`` unchanged, under the name ``model``."""
-        self._put("model", None, model, cx)
+        self._dump_model("model", None, model, cx)
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Keep the lines of the model."""
@@ -96,7 +96,7 @@ class Dump(PassInstrumentation):
             self._listens = True
             self._nodes = ir.count_nodes(model.graph)
             if not self.options.changed:
-                self._put("000-input", heading("input", counted(self._nodes, "node")), model, cx)
+                self._dump_model("000-input", heading("input", counted(self._nodes, "node")), model, cx)
         self._before = self._snapshot(model, cx) if self._compares else None
         self._replaced.clear()
         self._rewritten.clear()
@@ -110,7 +110,7 @@ class Dump(PassInstrumentation):
             return
         name = f"{record.index:03}-after-{record.name}"
         if self._before is None:
-            self._put(name, stage.heading(0), model, cx)
+            self._dump_model(name, stage.heading(0), model, cx)
             return
         if record.changes:
             self._compare(stage, self._before, self._snapshot(model, cx))
@@ -186,7 +186,7 @@ class Dump(PassInstrumentation):
 
     # Writing ------------------------------------------------------------------------------
 
-    def _put(self, name: str, title: Printed | None, model: ir.Model, cx: Context) -> None:
+    def _dump_model(self, name: str, title: Printed | None, model: ir.Model, cx: Context) -> None:
         """Dump all of ``model``."""
         if self.options.format == "onnx":
             ir.save(model, self._new_file(f"{name}.onnx"))

@@ -94,10 +94,11 @@ def growth_lines(
             yield f"          {human_bytes(freed)} of the constants that these replace are removed"
     rest = grown - weights
     if rest > 0:
-        yield f"          {human_bytes(rest)} in nodes, names and notes{_added(passes, nodes, functions)}"
+        by = _passes_that_added(passes, nodes, functions)
+        yield f"          {human_bytes(rest)} in nodes, names and notes{by}"
 
 
-def _added(passes: Sequence[PassRecord], nodes: int, functions: int) -> str:
+def _passes_that_added(passes: Sequence[PassRecord], nodes: int, functions: int) -> str:
     """The passes that added nodes."""
     added: Counter[str] = Counter()
     for record in passes:

@@ -109,11 +109,11 @@ class ReadRecord:
         if kept.graph is None or READ_RECORD not in kept.graph.meta:
             return
         is_computed, grows = SOURCES in kept.metadata_props, False
-        names = dict.fromkeys(self._names_of([kept]))
+        names = dict.fromkeys(self._record_sources([kept]))
         for value in gone:
             if value.name in self.of_facts:
                 self.note_read_for_facts(kept)
-            found = dict.fromkeys(self._names_of([value]))
+            found = dict.fromkeys(self._record_sources([value]))
             if is_computed or SOURCES not in value.metadata_props:
                 names |= found
                 grows = True
@@ -159,7 +159,7 @@ class ReadRecord:
             for value in self.of_facts.values():
                 is_gone = value.graph is None and value in self._given
                 if is_gone or (value.graph is not None and SOURCES not in value.metadata_props):
-                    self.built_in.update(dict.fromkeys(self._names_of([value])))
+                    self.built_in.update(dict.fromkeys(self._record_sources([value])))
         self.of_facts.clear()
         self.begin()
         self._holders.clear()
@@ -168,11 +168,11 @@ class ReadRecord:
     def _pending_names(self) -> _PendingNames:
         """The names of the pending reads, cached for several constants computed from them."""
         if self._cached_names is None or self._cached_names.read != len(self.pending):
-            names = self._names_of(self.pending)
+            names = self._record_sources(self.pending)
             self._cached_names = _PendingNames(len(self.pending), names, names_to_json(names))
         return self._cached_names
 
-    def _names_of(self, values: Iterable[onnx_ir.Value]) -> list[str]:
+    def _record_sources(self, values: Iterable[onnx_ir.Value]) -> list[str]:
         names: dict[str, None] = {}
         for value in values:
             found = sources_of(value)

@@ -131,7 +131,7 @@ class Scopes:
             if body not in self._root and around in self._root:
                 self._adopt_body(body, self._root[around])
 
-    def begin(self, body: onnx_ir.Graph, around: onnx_ir.Graph) -> None:
+    def register_body(self, body: onnx_ir.Graph, around: onnx_ir.Graph) -> None:
         """Register a body whose node will be inserted into ``around``; :meth:`adopt` registers the node."""
         self._known(around)
         self._unheld[body] = around

@@ -31,11 +31,11 @@ class TakenNames:
 
     def take_value(self, hint: str) -> str:
         """Reserve an unused value name: ``hint``, or ``hint_1`` and so on."""
-        return self._take(hint, self._values)
+        return self._unused_name(hint, self._values)
 
     def take_node(self, hint: str) -> str:
         """Reserve an unused node name."""
-        return self._take(hint, self._nodes)
+        return self._unused_name(hint, self._nodes)
 
     def free_values(self, values: Iterable[onnx_ir.Value]) -> None:
         """Release the names of ``values``."""
@@ -51,7 +51,7 @@ class TakenNames:
         """Whether another value of the model has the name of ``value``."""
         return self._values[value.name or ""] > 1
 
-    def _take(self, hint: str, taken: Counter[str]) -> str:
+    def _unused_name(self, hint: str, taken: Counter[str]) -> str:
         """``hint`` if unused; otherwise its stem with a new number instead of one appended earlier."""
         name = hint
         if taken[name]:

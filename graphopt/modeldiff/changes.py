@@ -85,14 +85,14 @@ def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] 
     paths: dict[Path, Path] = {}
     for key in before.lines:
         if key[0] not in paths:
-            paths[key[0]] = _moved(key[0], paths, lines)
+            paths[key[0]] = _new_path(key[0], paths, lines)
         twin = (paths[key[0]], *key[1:])
         if key not in lines and twin in after.lines and twin not in partners:
             lines[key] = twin
     return Matching(lines, values, replaced or {}, is_one_model=True, paths=paths)
 
 
-def _moved(path: Path, paths: Mapping[Path, Path], lines: Mapping[Key, Key]) -> Path:
+def _new_path(path: Path, paths: Mapping[Path, Path], lines: Mapping[Key, Key]) -> Path:
     """The new path of the body at ``path``, whose node may have been renamed or moved."""
     if not path or path == (owner_of(path),):
         return path

@@ -179,11 +179,11 @@ class _Matcher:
                     pending += pairs
 
     def _graph(self, ours: ir.Graph, theirs: ir.Graph) -> None:
-        self._by(ours, theirs, _computation)
+        self._pair_by_key(ours, theirs, _computation)
         self._by_name(ours, theirs, lambda name: not _NUMBERED.fullmatch(name), same_operator=True)
         self._by_origin(ours, theirs)
         self._spread()
-        self._by(ours, theirs, lambda side, node: side.backward[node])
+        self._pair_by_key(ours, theirs, lambda side, node: side.backward[node])
         self._spread()
         self._by_name(ours, theirs, lambda name: True, same_operator=True)
         self._spread()
@@ -199,7 +199,9 @@ class _Matcher:
         paired = known if isinstance(known, dict) else dict.fromkeys(known)
         return [node for node in graph if node not in paired and not _is_inlined(node)]
 
-    def _by(self, ours: ir.Graph, theirs: ir.Graph, key: Callable[[_Side, ir.Node], int | None]) -> None:
+    def _pair_by_key(
+        self, ours: ir.Graph, theirs: ir.Graph, key: Callable[[_Side, ir.Node], int | None]
+    ) -> None:
         """Pair free nodes with equal ``key``: nodes with equal names first, the others in order."""
         groups: dict[int | None, list[ir.Node]] = {}
         for node in self._free(theirs, self._partners):

@@ -61,7 +61,7 @@ def printed(line: Line, width: int | None = None) -> str:
     indent = _INDENT * line.depth
     if line.kind != "node":
         results = ", ".join(typed(*result) for result in line.results)
-        return _cut(escaped(f"{indent}{results}{line.operator}"), width)
+        return _truncated(escaped(f"{indent}{results}{line.operator}"), width)
     operands = [operand.text for operand in line.operands]
     attributes = [f"{name}={text}" for name, text in line.attributes]
     arguments = [*operands, *attributes]
@@ -81,14 +81,14 @@ def full(line: Line) -> str:
     return f"{text}  # {quoted}" if quoted else text
 
 
-def _changed(change: Change, width: int | None) -> str:
+def _changed_line(change: Change, width: int | None) -> str:
     """A line that both states of the model have, with ``old → new`` for each difference."""
     old, new = change.old, change.new
     assert old is not None and new is not None
     indent = _INDENT * new.depth
     if new.kind != "node":
         name = new.results[0][0] if new.results else ""
-        return _cut(escaped(f"{indent}{name}{old.operator} → {new.operator.strip()}"), width)
+        return _truncated(escaped(f"{indent}{name}{old.operator} → {new.operator.strip()}"), width)
     arguments: list[str] = []
     kept: dict[int, None] = {}
     pairs = list(change.pairs)
@@ -155,10 +155,10 @@ def _node(
             return shown
     untyped = ", ".join(name for name, _ in line.results[:4]) + (", …" if len(line.results) > 4 else "")
     few = ", ".join([*(arguments[place] for place in list(kept)[:3]), "…"])
-    return _cut(escaped(f"{indent}{untyped} = {line.operator}({few})"), width)
+    return _truncated(escaped(f"{indent}{untyped} = {line.operator}({few})"), width)
 
 
-def _cut(text: str, width: int | None) -> str:
+def _truncated(text: str, width: int | None) -> str:
     if width is None or text_width(text) <= width:
         return text
     while text_width(text) > width - 1:
@@ -229,7 +229,7 @@ def _constant(change: Change) -> str:
 
 def _scope(path: Path, modules: Path) -> str:
     parts = [*path, *([".".join(modules)] if modules else [])]
-    return _cut(escaped(", ".join(parts)) or "(top level)", WIDTH - 4)
+    return _truncated(escaped(", ".join(parts)) or "(top level)", WIDTH - 4)
 
 
 def _scope_depth(changes: Sequence[Change]) -> int:
@@ -268,7 +268,7 @@ def _lines(change: Change, is_full: bool) -> Iterator[Printed]:
             yield Printed("-", full(change.old))
             yield Printed("+", full(change.new), note)
         else:
-            yield Printed(change.mark, _changed(change, width), note)
+            yield Printed(change.mark, _changed_line(change, width), note)
     else:
         suffix = "" if not change.instead else f"  → {', '.join(change.instead)}"
         room = None if width is None else width - text_width(suffix)

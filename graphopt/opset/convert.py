@@ -47,7 +47,7 @@ def _converted(data: bytes, target: int) -> bytes:
         if all(same_form(node.op_type, version, following) for node in changed):
             model.opset_import[0].version = following
         else:
-            model = _stepped(model, following, changed)
+            model = _after_version_step(model, following, changed)
     return model.SerializeToString()
 
 
@@ -179,7 +179,9 @@ def _outputs(definition: onnx.defs.OpSchema) -> _Parameters:
     return _Parameters(definition.outputs, definition.min_output, definition.max_output)
 
 
-def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]) -> onnx.ModelProto:
+def _after_version_step(
+    model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]
+) -> onnx.ModelProto:
     """``model`` after one version step of onnx's converter."""
     from onnx import shape_inference, version_converter
 

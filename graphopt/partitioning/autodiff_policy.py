@@ -8,7 +8,7 @@ from functools import cached_property
 
 from graphopt import ir
 from graphopt.autodiff import rule_registry
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.autodiff.rule_registry import Gradient, NonDifferentiable
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import ALL
@@ -71,12 +71,12 @@ class AutodiffPolicy:
 
     def decide(self, node: ir.Node) -> Decision:
         """The role of ``node``, by its operator, results and operands."""
-        excluded = self._excluded(node)
+        excluded = self._reason_to_exclude(node)
         if excluded is not None:
             return Decision(Role.BOUNDARY, excluded)
         if any(output in self._inner_starts for output in node.outputs):
             return Decision(Role.BOUNDARY, "its result is a value to differentiate by")
-        if not any(output.name and is_real(output, self.cx) for output in node.outputs):
+        if not any(output.name and may_be_float(output, self.cx) for output in node.outputs):
             return Decision(Role.PASSTHROUGH, "its results are not floating-point numbers")
         gradient = rule_registry.find(node.domain, node.op_type, self.cx.version(node))
         if isinstance(gradient, NonDifferentiable):
@@ -97,7 +97,7 @@ class AutodiffPolicy:
             return Decision(Role.PASSTHROUGH, "it only copies its operand")
         return self._by_bodies(node)
 
-    def _excluded(self, node: ir.Node) -> str | None:
+    def _reason_to_exclude(self, node: ir.Node) -> str | None:
         """The reason why ``node`` can't be in any group, regardless of its operands."""
         cx = self.cx
         if cx.has_to_run(node):
@@ -124,7 +124,7 @@ class AutodiffPolicy:
         """Either a node is a member with all of its bodies, or its bodies have separate groups."""
         for body in ir.bodies(node) if node.attributes else ():
             for inner in ir.walk_nodes(body):
-                why = self._excluded(inner)
+                why = self._reason_to_exclude(inner)
                 found = rule_registry.find(inner.domain, inner.op_type, self.cx.version(inner))
                 if why is None and found is None and not self._has_standard_gradient(inner):
                     why = f"no gradient is known for {rule_registry.qualified(inner.domain, inner.op_type)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphopt import ir
 from graphopt.autodiff import rule_registry
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.autodiff.rule_registry import NonDifferentiable
 from graphopt.autodiff.wrt import wrt_names, wrt_values
 from graphopt.context import Context
@@ -55,9 +55,9 @@ def requires_grad(
         value = pending.pop()
         for user, index in value.uses():
             if user.graph is not None and not no_grad(user):
-                _spread(_reached(user, index, cx), found, pending, cx)
+                _spread(_direct_dependents(user, index, cx), found, pending, cx)
         if value.is_graph_output():
-            _spread(_returned(value, cx, no_grad), found, pending, cx)
+            _spread(_values_after_body(value, cx, no_grad), found, pending, cx)
     return found
 
 
@@ -69,13 +69,13 @@ def _spread(
             value not in found
             and value.name
             and graphopt_operators.requires_grad(value) is not False
-            and is_real(value, cx)
+            and may_be_float(value, cx)
         ):
             found[value] = None
             pending.append(value)
 
 
-def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
+def _direct_dependents(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
     """The direct dependents of input ``index`` of ``node``: its outputs, or inputs of its bodies."""
     if not ir.bodies(node):
         if not isinstance(rule_registry.find(node.domain, node.op_type, cx.version(node)), NonDifferentiable):
@@ -87,7 +87,9 @@ def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
         yield from body.inputs[index : index + 1]
 
 
-def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+def _values_after_body(
+    value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]
+) -> Iterator[ir.Value]:
     """The values that ``value``, an output of a body, becomes outside the body or in the next iteration."""
     producer = value.producer()
     graph = producer.graph if producer is not None else value.graph

@@ -33,7 +33,7 @@ class QuantizedPairs:
         """The pairs of ``model``; ``None`` if it has no quantizers."""
         if not ort_qdq_propagation.has_quantizers(model):
             return None
-        return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
+        return cls(frozenset(node for pair in _merged_pairs(model, cx) for node in pair))
 
     def protect(self, model: ir.Model, cx: Context) -> None:
         """Apply the workaround rules, and insert a Clip without bounds between pairs that would be merged.
@@ -44,7 +44,7 @@ class QuantizedPairs:
             ort_qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph
         ):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
-        for dequantize, quantize in list(_joined(model, cx)):
+        for dequantize, quantize in list(_merged_pairs(model, cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue
             cx.forget_reads()
@@ -57,7 +57,7 @@ class QuantizedPairs:
         cx.forget_reads()
 
 
-def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
+def _merged_pairs(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
     for graph in ir.graphs_of(model):
         for node in graph:

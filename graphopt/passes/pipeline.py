@@ -78,7 +78,7 @@ class Pipeline:
         slots = [step.name for step in _all_steps(self.steps) if isinstance(step, Slot)]
         first = () if "pre-passes" in slots else before
         last = () if "post-passes" in slots else after
-        return Pipeline((*first, *_filled(self.steps, given), *last))
+        return Pipeline((*first, *_fill_slots(self.steps, given), *last))
 
     def eager(self) -> Pipeline:
         """The same pipeline, with predicted costs ignored."""
@@ -104,14 +104,14 @@ def _all_steps(steps: Sequence[Step]) -> Iterator[Step]:
             yield step
 
 
-def _filled(steps: Iterable[Step], given: Mapping[str, Sequence[Step]]) -> Iterator[Step]:
+def _fill_slots(steps: Iterable[Step], given: Mapping[str, Sequence[Step]]) -> Iterator[Step]:
     for step in steps:
         if isinstance(step, Slot):
             yield from given[step.name]
         elif isinstance(step, Fixpoint):
-            yield replace(step, steps=tuple(_filled(step.steps, given)))
+            yield replace(step, steps=tuple(_fill_slots(step.steps, given)))
         elif isinstance(step, IfGradient):
-            yield IfGradient(tuple(_filled(step.then, given)), tuple(_filled(step.otherwise, given)))
+            yield IfGradient(tuple(_fill_slots(step.then, given)), tuple(_fill_slots(step.otherwise, given)))
         else:
             yield step
 

@@ -56,7 +56,7 @@ def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     Raises:
         OSError: the folder can't be created.
     """
-    found = _owned(parent, name)
+    found = _owned_folder(parent, name)
     remove_abandoned(parent)
     return found
 
@@ -143,7 +143,7 @@ def release(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _owned(parent: Path, name: str) -> tuple[Path, int | None]:
+def _owned_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     """A new folder owned by this process, and the locked descriptor."""
     while True:
         path, descriptor = _new_folder(parent, name)

@@ -299,7 +299,7 @@ def would_miscompile(
     replacements = {
         old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old
     }
-    removed = _removed(root, matched, made, replacements)
+    removed = _nodes_to_remove(root, matched, made, replacements)
     concerned = dict.fromkeys((root, *matched, *made, *removed))
     touched = dict.fromkeys(value for node in concerned for value in (*node.inputs, *node.outputs))
     touched |= dict.fromkeys(replacements.values())
@@ -347,7 +347,7 @@ def _faults(
     )
 
 
-def _removed(
+def _nodes_to_remove(
     root: ir.Node,
     matched: Sequence[ir.Node],
     made: tuple[ir.Node, ...],

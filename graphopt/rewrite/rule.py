@@ -135,11 +135,13 @@ def rule(
         last: deprecated, use ``phase=2``.
     """
     if by is not None:
-        pass_ = _renamed("by", by, "pass_=...", pass_, default="")
+        pass_ = _with_deprecated_keyword("by", by, "pass_=...", pass_, default="")
     if fuses is not None:
-        kind = _renamed("fuses", "fusion" if fuses else "rewrite", 'kind="fusion"', kind, default="rewrite")
+        kind = _with_deprecated_keyword(
+            "fuses", "fusion" if fuses else "rewrite", 'kind="fusion"', kind, default="rewrite"
+        )
     if last is not None:
-        phase = _renamed("last", 2 if last else 1, "phase=2", phase, default=1)
+        phase = _with_deprecated_keyword("last", 2 if last else 1, "phase=2", phase, default=1)
     built = tuple(one for pattern in patterns for one in alternatives(pattern))
     is_fusion = kind == "fusion"
 
@@ -174,7 +176,7 @@ def fusion(
     return rule(*patterns, numerics=numerics, exclusive=exclusive, kind="fusion", **options)
 
 
-def _renamed(old: str, value: Any, new: str, given: Any, *, default: Any) -> Any:
+def _with_deprecated_keyword(old: str, value: Any, new: str, given: Any, *, default: Any) -> Any:
     """``value``, with a warning that the keyword ``old`` of :func:`rule` is replaced by ``new``.
 
     Raises:

@@ -32,7 +32,7 @@ _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _STANDARD_SINCE = 23
 
 
-def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
+def _nan_guarded_attention(op: Any, s: Any, v: Any, zero: Any) -> Any:
     """Attention that replaces NaN in the weights, from queries whose keys are all masked."""
     weights = op.Softmax(s, tag="softmax")
     return op.MatMul(op.Where(op.IsNaN(weights), zero, weights, tag="guard"), v)
@@ -40,7 +40,7 @@ def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
 
 @fusion(
     lambda op, s, v: op.MatMul(op.Softmax(s, tag="softmax"), v),
-    _guarded,
+    _nan_guarded_attention,
     lambda op, s, v, upcast: op.MatMul(op.Cast(op.Softmax(op.Cast(s, tag="upcast"), tag="softmax")), v),
     anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxscript:gqa", "onnxruntime:AttentionFusion"),
@@ -52,16 +52,16 @@ def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, zero: 
     """
     if zero is not None and ir.scalar_of(zero) != 0:
         return m.no("the replacement for NaN is not 0", zero)
-    return _fused(op, m, s, v, guarded=zero is not None)
+    return _fused_attention(op, m, s, v, guarded=zero is not None)
 
 
 @fusion(lambda op, s, v, shape: op.Reshape(op.MatMul(op.Softmax(s, tag="softmax"), v), shape), anchors=())
 def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Outcome:
     """Reshape(Softmax([B * N, S, T]) @ v) → attention by heads [B, N, S, T]."""
-    return _fused(op, m, s, v, guarded=False)
+    return _fused_attention(op, m, s, v, guarded=False)
 
 
-def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
+def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
     """The fused operator for the attention at the root, or a refusal."""
     within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
     upcast = within == ir.DataType.FLOAT and given in _HALVES
@@ -180,7 +180,7 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
     return _split(op, m, result, found) if rows else guard_nan(op, m, found, result, rows=False)
 
 
-def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
+def _group_query_attention(op: Builder, m: Match, found: Attention) -> Outcome:
     """com.microsoft.GroupQueryAttention without a past."""
     k, v = found.k.shared or found.k, found.v.shared or found.v
     rows = found.q.as_rows(op, m)
@@ -208,4 +208,4 @@ def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
     return guard_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
 
 
-_MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _grouped}
+_MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _group_query_attention}

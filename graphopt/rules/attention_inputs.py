@@ -66,7 +66,7 @@ def bias_into_attention(
         width, dtype = None if shape is None else shape[2], m.dtype(value)
         if not isinstance(width, int) or dtype is None:
             return m.no("the size of heads is unknown", value)
-        x, bias = _biased(m, value, width) or (value, None)
+        x, bias = _without_bias(m, value, width) or (value, None)
         found.append(x)
         biases.append(np.zeros(width, dtype.numpy()) if bias is None else bias)
     added = [bias for bias in biases if isinstance(bias, ir.Value)]
@@ -82,7 +82,7 @@ def bias_into_attention(
     return op.fused(op.like(m.root, [*found, op.Concat(*parts, axis=0), *more[1:]]))
 
 
-def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
+def _without_bias(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
     """(x, bias) if ``value`` is x plus a bias of ``width`` and has one reader."""
     node = producer_of(value, "Add", graph=m.graph)
     if node is None or not m.only_use(value):

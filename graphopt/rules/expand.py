@@ -44,7 +44,7 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
         return m.no("the rank of the result is unknown", m.root.outputs[0])
     operands = list(xs)
     for index, x in enumerate(xs):
-        source = _expanded(m, x)
+        source = _operand_of_expand(m, x)
         if source is not None:
             tried = [*operands[:index], source, *operands[index + 1 :]]
             if _reach(m, tried, result):
@@ -54,7 +54,7 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
     return op.like(m.root, operands)
 
 
-def _expanded(m: Match, x: ir.Value) -> ir.Value | None:
+def _operand_of_expand(m: Match, x: ir.Value) -> ir.Value | None:
     """The operand of the Expand that computes ``x``."""
     node = producer_of(x, "Expand", graph=m.graph)
     return None if node is None else node.inputs[0]

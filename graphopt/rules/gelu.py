@@ -93,7 +93,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
         found, halved = polynomials.polynomial_of(argument, x), math.isclose(factor, 0.5, rel_tol=error)
         if polynomials.is_close(found, form.argument, error):
             if halved:
-                return _written(op, m, x, form)
+                return _fused_gelu(op, m, x, form)
             if any(reader.op_type == "QuantizeLinear" for reader in ir.readers(result)):
                 return m.no("the product is rounded by QuantizeLinear before it is halved", function)
             reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
@@ -123,7 +123,7 @@ def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
     return None
 
 
-def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value:
+def _fused_gelu(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value:
     """The fused operator: the standard's from opset 20 on, otherwise onnxruntime's own.
 
     The values between ``x`` and the root must have no other readers.
@@ -163,4 +163,4 @@ def sigmoid_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     error = _CLOSE if m.dtype(x) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
     if not polynomials.is_close(polynomials.polynomial_of(y, x), _SIGMOID, error):
         return m.no(f"the argument of the sigmoid is not {polynomials.written_out(_SIGMOID)}", y)
-    return _written(op, m, x, _TANH)
+    return _fused_gelu(op, m, x, _TANH)

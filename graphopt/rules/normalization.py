@@ -194,13 +194,13 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
     if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
         return m.no("the types before and after differ", x)
     require_kernel(m, norm.op_type, x, domain="")
-    parameters = [_narrowed(op, m, value, dtype) for value in s]
+    parameters = [_exactly_converted(op, m, value, dtype) for value in s]
     if None in parameters:
         return m.no("the scale or bias has more digits than the type", s[parameters.index(None)])
     return op.fused(op.like(norm, [x, *parameters]))
 
 
-def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
+def _exactly_converted(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
     """``value``, of type float, converted to ``dtype`` if that is exact."""
     node, array = producer_of(value, "Cast"), m.constant(value)
     if array is not None:

@@ -17,7 +17,7 @@ _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
 )
 def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
-    return _without(
+    return _without_inputs(
         op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(operand(m.root, i)), 0.0)]
     )
 
@@ -27,16 +27,16 @@ def drop_full_lengths(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, sequence_lens=all steps) → LSTM(x, …); likewise GRU and RNN."""
     shape, layout = m.shape(m.root.inputs[0]), m.attribute(m.root, "layout")
     length, steps = m.fill(operand(m.root, _LENGTHS)), None if not shape else shape[1 if layout else 0]
-    return _without(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
+    return _without_inputs(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
 def drop_recurrent_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, B=0, P=0) → LSTM(x, …); likewise GRU and RNN (zeros may change sign)."""
-    return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(operand(m.root, i)) == 0])
+    return _without_inputs(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(operand(m.root, i)) == 0])
 
 
-def _without(op: Builder, m: Match, indices: list[int]) -> Outcome:
+def _without_inputs(op: Builder, m: Match, indices: list[int]) -> Outcome:
     """The layer without its inputs at ``indices``."""
     if not indices:
         return m.no("no input equals its default")

@@ -71,7 +71,7 @@ def _arg_axes(m: Match, node: ir.Node, x: ir.Value) -> tuple[int, ...] | None:
     return None if axis is None else (axis,)
 
 
-def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
+def _merged_reduction(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """One reduction of the root's kind over the axes of both."""
     inner, outer = m.node("inner"), m.root
     if inner.op_type != outer.op_type:
@@ -101,7 +101,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def collapse_extrema(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceMax(ReduceMax(x, a), b) → ReduceMax(x, a + b); likewise ReduceMin (zeros may change sign)."""
-    return _merged(op, m, x)
+    return _merged_reduction(op, m, x)
 
 
 @rule(
@@ -118,7 +118,7 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value) -> Outcome:
     exact = dtype is not None and not dtype.is_floating_point()
     if m.root.op_type == "ReduceProd" and not (exact or numeric_safety.may_approximate(m)):
         return m.no("in another order, products may overflow or vanish", x, hint="--fast-math")
-    return _merged(op, m, x)
+    return _merged_reduction(op, m, x)
 
 
 @rule(

@@ -146,7 +146,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
 )
 def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     """Reshape(Reshape(a) @ Reshape(b)) → a @ b."""
-    x, y = _viewed(m, a), _viewed(m, b)
+    x, y = _operand_of_view(m, a), _operand_of_view(m, b)
     if x is a and y is b:
         return m.no("no operand is reshaped", a)
     if x is not a and _transposed_and_maybe_empty(m, x):
@@ -157,7 +157,7 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> 
     return m.no("the rows or batches are split differently", a)
 
 
-def _viewed(m: Match, value: ir.Value) -> ir.Value:
+def _operand_of_view(m: Match, value: ir.Value) -> ir.Value:
     """The operand of the Reshape or Flatten that computes ``value``, or ``value`` itself."""
     node = producer_of(value, *_CHEAP_VIEWS, graph=m.graph)
     return value if node is None else node.inputs[0] or value

@@ -80,7 +80,7 @@ def rotary_embedding(
 ) -> Outcome:
     """x * cos + rotate_half(x) * sin → RotaryEmbedding(x, cos, sin), for halves or pairs."""
     paired = any(node.op_type == "Unsqueeze" for node in m.nodes)
-    whole = _whole(m, a, b, x, pairs=paired)
+    whole = _rotated_tensor(m, a, b, x, pairs=paired)
     joined = m.node("paired" if paired else "joined")
     rank = m.rank(joined.outputs[0])
     is_last = rank is not None and axis_of(m, joined, rank) == rank - 1
@@ -92,10 +92,10 @@ def rotary_embedding(
     for table in (c, s):
         if doubled is not None and not is_doubled(m, table, pairs=paired):
             return m.no("cos and sin do not provably hold each number twice", table)
-    return _embedded(op, m, whole, c, s, doubled=doubled, pairs=paired)
+    return _rotary_operator(op, m, whole, c, s, doubled=doubled, pairs=paired)
 
 
-def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part:
+def _rotated_tensor(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part:
     """The rotated tensor; ``a`` and ``b`` are the first and second elements of its pairs."""
     first, second = _part(m, a), _part(m, b)
     if first is None or second is None or first.source is not second.source or not first.indices:
@@ -106,12 +106,12 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
     if [first.indices, second.indices] != expected or first.indices.step != second.indices.step:
         m.refuse("its parts are not halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
-    if x is not None and not _is(m, x, whole):
+    if x is not None and not _is_part(m, x, whole):
         m.refuse("its parts belong to another tensor", x)
     return whole
 
 
-def _is(m: Match, x: ir.Value, part: Part) -> bool:
+def _is_part(m: Match, x: ir.Value, part: Part) -> bool:
     """Whether ``x`` is ``part``: the whole source, or an equal slice of it."""
     if x is part.source:
         return len(part.indices) == (m.shape(x) or (None,))[-1]
@@ -154,7 +154,7 @@ def _shape(m: Match, part: Part) -> tuple[Dim, ...]:
     return (*(m.shape(part.source) or ())[:-1], len(part.indices))
 
 
-def _embedded(
+def _rotary_operator(
     op: Builder, m: Match, whole: Part, c: ir.Value, s: ir.Value, *, doubled: str | None, pairs: bool
 ) -> Outcome:
     """The operator, given tables of [positions, D / 2]."""
@@ -172,7 +172,7 @@ def _embedded(
     domain = _domain(m, whole, c, full, shape)
     shared, standard = full[0] == 1, domain == ""
     tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, positions=axis if standard else None)
-    data, heads = _data(op, m, whole, shape, axis)
+    data, heads = _rows_and_heads(op, m, whole, shape, axis)
     attributes: dict[str, Any] = {"interleaved": 1} if pairs else {}
     if standard:
         if heads is not None or axis == 1:
@@ -234,7 +234,7 @@ def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _data(
+def _rows_and_heads(
     op: Builder, m: Match, whole: Part, shape: tuple[Dim, ...], axis: int
 ) -> tuple[ir.Value, Heads | None]:
     """The rotated tensor, as rows [B, S, N * D] if they exist, and its heads if it must be split."""

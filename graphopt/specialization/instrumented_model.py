@@ -100,12 +100,12 @@ def _sites(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:
         for node in graph:
             if not graphopt_operators.is_profiling_node(node) or node.inputs[0] is None:
                 continue
-            is_input = graph is model.graph and _unprofiled(node.inputs[0]).is_graph_input()
+            is_input = graph is model.graph and _without_profiling_nodes(node.inputs[0]).is_graph_input()
             if node.op_type != graphopt_operators.PROFILE or not is_input:
                 yield graph, node
 
 
-def _unprofiled(value: ir.Value) -> ir.Value:
+def _without_profiling_nodes(value: ir.Value) -> ir.Value:
     """``value`` without the profiling nodes before it."""
     node = value.producer()
     while node is not None and graphopt_operators.is_profiling_node(node) and node.inputs[0] is not None:

@@ -61,7 +61,7 @@ def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> Inp
     """``inputs`` with the shapes of the most frequent runs that satisfy ``guard``, or ``None``."""
     for pattern in sorted(profile.patterns, key=lambda pattern: -pattern.count):
         if guard.admits(pattern.inputs):
-            return _fixed(guard, pattern.inputs, inputs)
+            return _inputs_for_guard(guard, pattern.inputs, inputs)
     return None
 
 
@@ -69,10 +69,10 @@ def static_inputs(guard: Guard, inputs: InputOptions) -> InputOptions | None:
     """``inputs`` with the shapes and contents that ``guard`` fixes; ``None`` unless all shapes are static."""
     if not all(expected.is_static and expected.always for expected in guard.inputs.values()):
         return None
-    return replace(_fixed(guard, guard.inputs, inputs), profiled=True)
+    return replace(_inputs_for_guard(guard, guard.inputs, inputs), profiled=True)
 
 
-def _fixed(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOptions) -> InputOptions:
+def _inputs_for_guard(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOptions) -> InputOptions:
     """``inputs`` with the contents that ``guard`` fixes, and the shapes of the other ``values``."""
     contents = {name: _contents(expected) for name, expected in guard.inputs.items()}
     arrays = {name: array for name, array in contents.items() if array is not None}

@@ -220,7 +220,7 @@ def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
     """
     if not found.branches:
         return found.general
-    model = _combined(found.general, found.branches, how)
+    model = _with_branches(found.general, found.branches, how)
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
     record_variants(model, [*found.plan, *read_variants(found.general)])
     return model
@@ -232,10 +232,10 @@ def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Spec
     Raises:
         UnsupportedModel: the models can't be combined.
     """
-    return _combined(general, [how.branch(variant, model)], how)
+    return _with_branches(general, [how.branch(variant, model)], how)
 
 
-def _combined(general: ir.Model, branches: Sequence[Branch], how: Specialization) -> ir.Model:
+def _with_branches(general: ir.Model, branches: Sequence[Branch], how: Specialization) -> ir.Model:
     model = build_versioned_model(general, branches)
     if how.single_file:
         lift_shared_initializers(model)

@@ -169,7 +169,7 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     """
     try:
         is_bound = setup.share or not setup.device.capabilities.is_host
-        run = _bound(made, setup) if is_bound else _plain(made, setup)
+        run = _runner_on_device(made, setup) if is_bound else _runner_on_arrays(made, setup)
         run()
     except RuntimeFailure:
         raise
@@ -201,7 +201,7 @@ def known_feeds(made: InferenceSession, feeds: Mapping[str, Any]) -> dict[str, A
     return {name: feeds[name] for name in wanted}
 
 
-def _plain(made: InferenceSession, setup: Setup) -> Callable[[], object]:
+def _runner_on_arrays(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     """Run on numpy arrays, like most users on the CPU."""
     feeds = known_feeds(made, setup.feeds)
     types = {argument.name: argument.type for argument in (*made.get_inputs(), *made.get_outputs())}
@@ -212,7 +212,7 @@ def _plain(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     return lambda: made.run_with_ort_values(names, values)
 
 
-def _bound(made: InferenceSession, setup: Setup) -> Callable[[], object]:
+def _runner_on_device(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     """Run with inputs and outputs bound on the device; ``run_with_iobinding`` waits for the results."""
     import onnxruntime
 
@@ -221,7 +221,7 @@ def _bound(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     if not all(_is_plain_tensor(argument.type) for argument in (*arguments, *made.get_outputs())):
         if setup.share:
             raise RuntimeFailure("buffers can be shared only in models of plain tensors")
-        return _plain(made, setup)
+        return _runner_on_arrays(made, setup)
     binding = made.io_binding()
     feeds = known_feeds(made, setup.feeds)
     values: dict[str, OrtValue] = {}

@@ -95,7 +95,7 @@ class Sgd(Optimizer):
 
     def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
         """Write p - lr g: two passes over memory."""
-        return (_moved(op, at.value, shared[0], at.decayed(op)),)
+        return (_updated_parameter(op, at.value, shared[0], at.decayed(op)),)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Momentum(Optimizer):
         gradient = at.decayed(op)
         buffer = op.Add(op.Mul(at.slots[0], self.momentum), gradient)
         direction = op.Add(gradient, op.Mul(buffer, self.momentum)) if self.nesterov else buffer
-        return _moved(op, at.value, shared[0], direction), buffer
+        return _updated_parameter(op, at.value, shared[0], direction), buffer
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Adam(Optimizer):
         v = op.Add(op.Mul(old_v, second), op.Mul(op.Mul(gradient, gradient), 1 - second))
         rate, eps = shared[:2]
         root = op.Add(op.Sqrt(v), op.cast_like(eps, parameter))
-        return _moved(op, parameter, rate, op.Div(m, root)), m, v
+        return _updated_parameter(op, parameter, rate, op.Div(m, root)), m, v
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,9 @@ def make(name: str, **settings: Any) -> Optimizer:
     return kind(**given)
 
 
-def _moved(op: GraphBuilder, parameter: ir.Value, rate: ir.Value, direction: ir.Value) -> ir.Value:
+def _updated_parameter(
+    op: GraphBuilder, parameter: ir.Value, rate: ir.Value, direction: ir.Value
+) -> ir.Value:
     """``parameter`` - ``rate`` · ``direction``."""
     return op.Sub(parameter, op.Mul(direction, op.cast_like(rate, parameter)))
 

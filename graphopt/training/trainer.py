@@ -14,7 +14,7 @@ import numpy as np
 from graphopt import config, ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.fusion.kernel_library import libraries_for
-from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, original_of
+from graphopt.model_arguments import ModelLike, PathLike, copy, in_ort_readable_form, loaded
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.error_text import explain
@@ -87,7 +87,7 @@ class Trainer:
         else:
             model = loaded(step)
             self.plan = Plan.parse(model.metadata_props.get(KEY))
-            self._artifact = Artifact(original_of(step))
+            self._artifact = Artifact(in_ort_readable_form(step))
         libraries = libraries_for(model, config.current(), self._device)
         self._session = preflight.create(
             self._artifact.source, device=self._device, threads=threads, choice=libraries.choice

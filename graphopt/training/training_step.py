@@ -118,7 +118,7 @@ def write_step(
     joint = differentiate(model, loss, wrt, outputs=outputs)
     if joint.loss in joint.model.graph.initializers:
         raise UsageError(f"{joint.loss!r} is a parameter, not a computed value")
-    names = _trained(joint)
+    names = _parameter_names(joint)
     exempt = _matching(split_names(no_decay, names), names)
     statistics = [name for name in joint.state if name in joint.model.graph.initializers]
     initial = {
@@ -133,7 +133,7 @@ def write_step(
     }
     with context_for(joint.model) as cx:
         make_pipeline("joint").run(joint.model, cx)
-    plan = _planned(joint, update, rate, names, statistics, list(state), exempt)
+    plan = _plan_of(joint, update, rate, names, statistics, list(state), exempt)
     joint.model.metadata_props[KEY] = plan.to_json()
     fault = ir.find_fault(joint.model)
     if fault is not None:
@@ -150,7 +150,7 @@ def _check_settings(rate: float, clip_norm: float | None, accumulate: int) -> No
         raise UsageError(f"the number of accumulated steps must be a positive integer, not {accumulate}")
 
 
-def _trained(joint: Joint) -> list[str]:
+def _parameter_names(joint: Joint) -> list[str]:
     """The names of the parameters.
 
     Raises:
@@ -229,7 +229,7 @@ def _check_free(cx: Context, names: Iterable[str]) -> None:
             )
 
 
-def _planned(
+def _plan_of(
     joint: Joint,
     update: Update,
     rate: float,

@@ -64,11 +64,11 @@ def _time(
         return {index: measurement for index, measurement in found.items() if index not in doubtful}
     again = measurer(reference, [variants[index] for index in doubtful], thorough=True)
     return found | {
-        index: _agreed(found[index], second) for index, second in zip(doubtful, again, strict=True)
+        index: _common_claim(found[index], second) for index, second in zip(doubtful, again, strict=True)
     }
 
 
-def _agreed(first: Measurement, second: Measurement) -> Measurement:
+def _common_claim(first: Measurement, second: Measurement) -> Measurement:
     """The claim that two measurements support: the second's, if the first is on the same side."""
     return Measurement(
         second.ratio,

@@ -22,7 +22,7 @@ def try_choices(
         for measurement, choice in zip(measurements, choices, strict=True)
         if measurement is not None and measurement.pays
     ]
-    kept = _combined(reference, sorted(winners, key=lambda item: item[0]), measurer)
+    kept = _best_combination(reference, sorted(winners, key=lambda item: item[0]), measurer)
     return kept, [
         Finding(
             str(choice), None, measurement, not kept.plain and kept | choice == kept, conclusion(measurement)
@@ -31,7 +31,7 @@ def try_choices(
     ]
 
 
-def _combined(
+def _best_combination(
     reference: Variant, winners: Sequence[tuple[float, SessionChoice]], measurer: Measurer
 ) -> SessionChoice:
     """The combination of all winners, if it is faster than the best of them; otherwise the best."""

@@ -73,7 +73,7 @@ def search(
         groups = _settle(found, groups, measurer)
     if opset is not None:
         _raise_opset(found, opset, measurer)
-    _check(found, groups, measurer)
+    _check_against_original(found, groups, measurer)
     choice, tried = try_choices(found.variant, list(choices), measurer)
     found.choices += tried
     found.variant = replace(found.variant, choice=choice)
@@ -213,7 +213,7 @@ def _finding(
 # The original -------------------------------------------------------------------------------------
 
 
-def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
+def _check_against_original(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
     """Compare with the original, and revert more and more rewrites while the result is slower."""
     found.final = _against_original(found.variant, measurer)
     if not found.final.slower:

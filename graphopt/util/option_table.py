@@ -47,10 +47,12 @@ class Opt:
 @cache
 def declared(group: type) -> dict[str, Opt]:
     """The options of ``group``, a TypedDict, by name."""
-    return {name: _completed(name, hint.__metadata__[0]) for name, hint in group.__annotations__.items()}
+    return {
+        name: _complete_option(name, hint.__metadata__[0]) for name, hint in group.__annotations__.items()
+    }
 
 
-def _completed(name: str, opt: Opt) -> Opt:
+def _complete_option(name: str, opt: Opt) -> Opt:
     """``opt`` with the flag and the default that follow from its other fields."""
     if not opt.section:
         return opt

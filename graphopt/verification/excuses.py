@@ -111,7 +111,7 @@ class Excuses:
                 return excused, f"{name!r} is ill-conditioned: rounding moves it as much"
         if not strict and self._agree_if_finite(difference):
             return Outcome(), f"{name!r}: infinities are combined in another order"
-        if self._specified(difference):
+        if self._reference_confirms(difference):
             return Outcome(), f"{name!r}: onnxruntime's kernels deviate from the specification"
         if difference.bits:
             return None
@@ -208,7 +208,7 @@ class Excuses:
             return False
         return bool(pairs) and all(difference.reason(one, other, slack=slack) is None for one, other in pairs)
 
-    def _specified(self, difference: Difference) -> bool:
+    def _reference_confirms(self, difference: Difference) -> bool:
         """Whether the reference evaluator decides a difference in favour of the candidate.
 
         The evaluator is consulted where kernels deviate from the specification: for empty tensors and, unless

@@ -98,7 +98,7 @@ class NumericTraits:
 def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
     """The numeric traits of each output of ``model``, from its whole computation."""
     called: dict[object, _Trait] = {}
-    flags = _along(model.graph, {}, model, called)
+    flags = _traits_of_values(model.graph, {}, model, called)
     return [_numeric_traits(flags.get(output, _NONE)) for output in model.graph.outputs]
 
 
@@ -120,7 +120,7 @@ def _numeric_traits(flags: _Trait) -> NumericTraits:
     )
 
 
-def _along(
+def _traits_of_values(
     graph: ir.Graph, outer: Mapping[ir.Value, _Trait], model: ir.Model, called: dict[object, _Trait]
 ) -> dict[ir.Value, _Trait]:
     """The traits of every value of ``graph``. The traits of a body are united at its node."""

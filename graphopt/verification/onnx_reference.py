@@ -54,7 +54,9 @@ class Reference:
 
     def without_negative_zeros(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output ``name`` if every -0.0 in its computation becomes 0.0."""
-        results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
+        results = self._run(
+            name, {name: _without_negative_zeros(value) for name, value in feeds.items()}, "unsigned"
+        )
         return None if results is None else results[name]
 
     def without_nan(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
@@ -139,7 +141,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
 
     of_mode = {"wide": reference_widest_float.OPERATORS, "dropping": reference_dropping_nan.OPERATORS}
     evaluator = Hasty(proto, new_ops=reference_fixes.OPERATORS + of_mode.get(mode, []))
-    change = {"wide": reference_widest_float.widened, "unsigned": _unsigned}.get(mode)
+    change = {"wide": reference_widest_float.widened, "unsigned": _without_negative_zeros}.get(mode)
     if change is not None:
         evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
 
@@ -150,7 +152,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     return results
 
 
-def _unsigned(value: Any) -> Any:
+def _without_negative_zeros(value: Any) -> Any:
     """Floats without negative zeros; other values are unchanged."""
     return value + value.dtype.type(0) if _is_float(value) else value
 

@@ -122,7 +122,7 @@ def _deviations(before: Any, after: Any) -> list[Deviation]:
     left, right = list(_leaves(before, "")), list(_leaves(after, ""))
     if len(left) != len(right):
         return [_ANY] * len(left)
-    return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
+    return [_deviation_of(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
 
 
 def discrete_deviations(before: Any, after: Any) -> list[Deviation]:
@@ -174,13 +174,13 @@ def _same_text(a: Array, b: Array) -> bool:
     return a.shape == b.shape and _kind(b) == "text" and bool((a == b).all())
 
 
-def _moved(a: Array, b: Array) -> Deviation:
+def _deviation_of(a: Array, b: Array) -> Deviation:
     if a.shape != b.shape or a.dtype != b.dtype:
         return _ANY
     if _kind(a) != "text" and _same_bits(a, b):
         return Deviation()
     if not _is_inexact(a):
-        return Deviation(float(np.count_nonzero(a != b)), _steps(a, b))
+        return Deviation(float(np.count_nonzero(a != b)), _integer_difference(a, b))
     a, b = _widened(a), _widened(b)
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
@@ -189,7 +189,7 @@ def _moved(a: Array, b: Array) -> Deviation:
     return Deviation(float(difference.max(initial=0.0)), float(difference.sum()))
 
 
-def _steps(a: Array, b: Array) -> float:
+def _integer_difference(a: Array, b: Array) -> float:
     """The sum of the differences of small integers, which represent quantized numbers; otherwise 0."""
     if a.dtype.kind not in "iu" or a.dtype.itemsize > 2:
         return 0.0
@@ -278,7 +278,7 @@ def _compare_exact(a: Array, b: Array, slack: float, total: float) -> Outcome:
     delta = 1.0
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
         delta = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
-    if count <= slack and _steps(a, b) <= total:
+    if count <= slack and _integer_difference(a, b) <= total:
         return Outcome()
     first = tuple(int(axis) for axis in np.argwhere(differ)[0]) if a.ndim else ()
     return Outcome(

@@ -38,7 +38,8 @@ def input_sensitivity(
         variants += [(feeds, True) for feeds in with_finite(case.feeds)]
         for feeds, replaced in variants:
             case.input_sensitivity = _merged(
-                case.input_sensitivity, _moved(case, original, output_traits, feeds, replaced=replaced)
+                case.input_sensitivity,
+                _deviation_from_case(case, original, output_traits, feeds, replaced=replaced),
             )
     return case.input_sensitivity
 
@@ -59,12 +60,12 @@ def rounding_sensitivity(
         case.rounding_sensitivity = case.input_sensitivity
         if runner is not None:
             for _ in range(_DRAWS):
-                moved = _moved(case, runner, output_traits, case.feeds, replaced=False)
+                moved = _deviation_from_case(case, runner, output_traits, case.feeds, replaced=False)
                 case.rounding_sensitivity = _merged(case.rounding_sensitivity, moved)
     return case.rounding_sensitivity
 
 
-def _moved(
+def _deviation_from_case(
     case: Case, runner: Runner, output_traits: Sequence[NumericTraits], feeds: Feeds, *, replaced: bool
 ) -> Deviations | None:
     """The deviation of the outputs for ``feeds`` from the outputs of ``case``; ``None`` if the run fails."""

@@ -257,7 +257,7 @@ class Verifier:
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
         known = (self._cases, self._empty_cases)
-        found = [case for cases in known if cases is not None for case in _like(cases.found, row)]
+        found = [case for cases in known if cases is not None for case in _cases_like(cases.found, row)]
         return found[0].feeds if found else None
 
     def _perturb(self) -> Runner | None:
@@ -319,14 +319,14 @@ class Verifier:
                 perturbed=self._perturb,
                 unreliable=self._unreliable_in,
             )
-            found = comparison.rows(_like(cases.found, like))
+            found = comparison.rows(_cases_like(cases.found, like))
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
                 skipped += empty.skipped if form is None else []
                 if isinstance(runs, Runs):
                     runs = self._runners.candidate(artifact.source, model, form, empty=True)
                 comparison = replace(comparison, candidate=runs, original=None)
-                found += comparison.rows(_like(empty.found, like))
+                found += comparison.rows(_cases_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
         return rows, changes, skipped, None
 
@@ -393,7 +393,7 @@ class Verifier:
         return rows
 
 
-def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
+def _cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     """The cases with the inputs of ``row``; all cases without a row."""
     if row is None:
         return cases

@@ -20,7 +20,7 @@ from graphopt.debug.culprit import Culprit
 from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.reduce_model import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
-from graphopt.debug.trial_run import Trial, _from_journal, _Trace, find_node, steps_text
+from graphopt.debug.trial_run import Trial, _from_journal, _RewriteRecorder, find_node, steps_text
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
@@ -368,7 +368,7 @@ def test_find_node(model: ir.Model) -> None:
 
 def test_journal_of_a_dead_process_has_all_node_names(tmp_path: Path) -> None:
     name = "a\nb\tc"
-    trace = _Trace(RewriteLimit(), tmp_path / "journal")
+    trace = _RewriteRecorder(RewriteLimit(), tmp_path / "journal")
     trace.passes.append("peephole")
     trace._write("pass", "peephole")
     trace(Action(1, "drop-cast", name))

@@ -34,14 +34,17 @@ def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
     if proto is None:
         return None
     names: dict[Dim, str] = {}
-    facts = _run(node, schema, proto, lambda dim: names.setdefault(dim, f"s{len(names)}"))
+    facts = _infer_with_stand_ins(node, schema, proto, lambda dim: names.setdefault(dim, f"s{len(names)}"))
     if facts is None or not names or not any(map(_has_number, facts)):
         return facts
     # The inference of some operators replaces a symbol by 0. A number is accepted only if it
     # does not depend on the values of the symbols.
-    trials = [_run(node, schema, proto, _sizes(names, step)) for step in (4, 0)]
+    trials = [_infer_with_stand_ins(node, schema, proto, _sizes(names, step)) for step in (4, 0)]
     confirmed = [trial for trial in trials if trial is not None]
-    return [_checked(node, fact, [trial[index] for trial in confirmed]) for index, fact in enumerate(facts)]
+    return [
+        _without_disagreement(node, fact, [trial[index] for trial in confirmed])
+        for index, fact in enumerate(facts)
+    ]
 
 
 def _sizes(dims: Iterable[Dim], step: int) -> Callable[[Dim], int]:
@@ -56,11 +59,11 @@ def _has_number(fact: Fact) -> bool:
     return any(isinstance(dim, int) for dim in fact.shape or ())
 
 
-def _checked(node: NodeFacts, fact: Fact, trials: list[Fact]) -> Fact:
+def _without_disagreement(node: NodeFacts, fact: Fact, trials: list[Fact]) -> Fact:
     """``fact`` without the numbers that differ between trials."""
     if fact.element is not None:
         inner = [trial.element or UNKNOWN for trial in trials]
-        return Fact(container=fact.container, element=_checked(node, fact.element, inner))
+        return Fact(container=fact.container, element=_without_disagreement(node, fact.element, inner))
     if fact.shape is None:
         return fact
     dims: list[Dim] = []
@@ -89,7 +92,7 @@ def _node_proto(node: NodeFacts) -> onnx.NodeProto | None:
     return proto
 
 
-def _run(
+def _infer_with_stand_ins(
     node: NodeFacts,
     schema: onnx.defs.OpSchema,
     proto: onnx.NodeProto,
@@ -202,10 +205,10 @@ def with_contrib_types(node: NodeFacts, found: Fact | Iterable[Fact] | None) -> 
     """The facts that a shape rule returned, with missing element types added."""
     facts = [found] if isinstance(found, Fact) else list(found or ())
     pairs = zip_longest(facts, result_types(node.ir.op_type))
-    return [_typed(node, fact or UNKNOWN, type_) for fact, type_ in pairs]
+    return [_with_declared_type(node, fact or UNKNOWN, type_) for fact, type_ in pairs]
 
 
-def _typed(node: NodeFacts, fact: Fact, type_: str | tuple[int, ...] | None) -> Fact:
+def _with_declared_type(node: NodeFacts, fact: Fact, type_: str | tuple[int, ...] | None) -> Fact:
     if fact.dtype is not None or fact.container is not None or not type_:
         return fact
     if isinstance(type_, str):

@@ -230,7 +230,7 @@ class ShapeFacts:
         after = self._scope.infer(new)
         if after.same_as(before):
             return
-        merged, equal_dims = _merged(before, after)
+        merged, equal_dims = _combined_facts(before, after)
         facts[new] = merged
         if _is_more_precise(merged, before):
             self._mark_readers(new)
@@ -259,7 +259,7 @@ class ShapeFacts:
             self._scope.invalidate(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
         for value, old in before.items():
             new = self._scope.infer(value)
-            merged, equal_dims = _merged(old, new)
+            merged, equal_dims = _combined_facts(old, new)
             if not _is_more_precise(merged, old):
                 facts[value] = old
                 continue
@@ -314,7 +314,7 @@ def _is_more_precise(fact: Fact, before: Fact) -> bool:
     return False
 
 
-def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
+def _combined_facts(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
     """Two facts about a value, combined, and pairs of a fresh symbol and an equal, more precise dim."""
     if before.container is not None or after.container is not None:
         return (after if before.type is None else before), []

@@ -41,7 +41,7 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
         if not rest:
             return polynomial(quotient)
         monomial, coefficient = min(rest.items(), key=graded_order)
-        factor = _without(monomial, lead)
+        factor = _monomial_quotient(monomial, lead)
         if factor is None or coefficient % lead_coefficient:
             return None
         scale = coefficient // lead_coefficient
@@ -56,7 +56,7 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     return None
 
 
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+def _monomial_quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     """``monomial / divisor``, or ``None``."""
     left = list(monomial)
     for atom in divisor:

@@ -183,7 +183,7 @@ class SymDim:
             return 0
         if other == 1:
             return self
-        return _bounded(SymDim(tuple((m, c * other) for m, c in self.terms)))
+        return _opaque_if_large(SymDim(tuple((m, c * other) for m, c in self.terms)))
 
     def __rmul__(self, other: int) -> Dim:
         return self * other
@@ -269,10 +269,10 @@ def polynomial(terms: Mapping[Monomial, int]) -> Dim:
         items.sort(key=graded_order)
     elif not items[0][0]:
         return items[0][1]
-    return _bounded(SymDim(tuple(items)))
+    return _opaque_if_large(SymDim(tuple(items)))
 
 
-def _bounded(dim: SymDim) -> Dim:
+def _opaque_if_large(dim: SymDim) -> Dim:
     """``dim``, or an opaque symbol if it exceeds the limits."""
     terms = dim.terms
     if len(terms) <= MAX_TERMS and len(terms[0][0]) <= _MAX_DEGREE:

@@ -52,12 +52,12 @@ def _bounds(dim: Dim, ranges: Mapping[str, Range] | None, depth: int) -> Range:
     ]
     for (atom,), coefficient in candidates[:_PROOF_WIDTH]:
         rest = dim - lone(atom) * coefficient
-        lo2, hi2 = _absorbed(atom, coefficient, rest, ranges, depth - 1)
+        lo2, hi2 = _bounds_with_atom(atom, coefficient, rest, ranges, depth - 1)
         lo, hi = max(lo, lo2), min(hi, hi2)
     return (lo, hi)
 
 
-def _absorbed(
+def _bounds_with_atom(
     atom: Atom, coefficient: int, rest: Dim, ranges: Mapping[str, Range] | None, depth: int
 ) -> Range:
     """Bounds of ``rest + coefficient * atom``, from the definition of the atom."""

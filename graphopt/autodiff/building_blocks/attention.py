@@ -54,15 +54,15 @@ class Attention:
 
     def gradients(self, op: GraphBuilder, dy: ir.Value) -> AttentionGradients:
         """The cotangents of the operands, given ``dy`` [B, N, S, E]."""
-        q, dy = op.Mul(self.q, self.scale), self._grouped(op, dy)
-        q = self._grouped(op, q)
+        q, dy = op.Mul(self.q, self.scale), self._merge_query_groups(op, dy)
+        q = self._merge_query_groups(op, q)
         scores = self._by_heads(op, op.MatMul(q, transposed(op, self.k)))
         capped = None
         if self.softcap:
             capped = op.Tanh(op.Mul(scores, 1 / self.softcap))
             scores = op.Mul(capped, self.softcap)
         weights, sink_weights = self._weights(op, scores)
-        grouped = self._grouped(op, weights)
+        grouped = self._merge_query_groups(op, weights)
         dv = op.MatMul(transposed(op, grouped), dy)
         dweights = op.Mul(self._by_heads(op, op.MatMul(dy, transposed(op, self.v))), weights)
         mean = op.ReduceSum(dweights, [-1], keepdims=1)
@@ -71,7 +71,7 @@ class Attention:
         if sink_weights is not None:
             dsinks = op.Neg(op.ReduceSum(op.Mul(sink_weights, mean), [0, 2, 3], keepdims=0))
         dscores = dbiased if capped is None else op.Mul(dbiased, op.Sub(1.0, op.Mul(capped, capped)))
-        dscores = self._grouped(op, dscores)
+        dscores = self._merge_query_groups(op, dscores)
         dq = op.Mul(op.MatMul(dscores, self.k), self.scale)
         dk = op.MatMul(transposed(op, dscores), q)
         return AttentionGradients(self._by_heads(op, dq), dk, dv, dbiased, dsinks)
@@ -102,7 +102,7 @@ class Attention:
         weights = op.cast(weights, dtype)
         return weights if dead is None else op.Where(dead, op.number(0.0, weights), weights), sink_weights
 
-    def _grouped(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
+    def _merge_query_groups(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
         """[B, N, S, …] as [B, M, N / M * S, …]: queries that share keys are merged."""
         q_heads, kv_heads = self.heads
         if q_heads == kv_heads or not isinstance(q_heads, int) or not isinstance(kv_heads, int):

@@ -154,7 +154,7 @@ class Moves:
         """ConvTranspose of ``narrow`` to the shape of ``wide``."""
         op, pads = self.op, self._pads
         if self._is_pointwise:  # up to 1.5 times as fast as ConvTranspose in onnxruntime
-            return op.Conv(narrow, self._swapped(self.w))
+            return op.Conv(narrow, self._swap_first_axes(self.w))
         known = pads is not None and all(axis.left is not None for axis in self.axes)
         full = op.ConvTranspose(
             narrow,
@@ -185,19 +185,19 @@ class Moves:
         if pads is None:
             wide = self._padded(wide, narrow)
         if self.group == 1:
-            images = self._swapped(wide)
+            images = self._swap_first_axes(wide)
         else:
             sizes, own = [op.dim(wide, axis) for axis in self._spatial], op.dim(self.w, 1)
             split = op.reshape(wide, op.shape(-1, self.group, own, *sizes))
             moved = op.Transpose(split, perm=[2, 1, 0, *(axis + 1 for axis in self._spatial)])
             images = op.reshape(moved, op.shape(own, -1, *sizes))
-        found = self._conv(images, self._swapped(narrow), self._dilations, self._strides, pads)
+        found = self._conv(images, self._swap_first_axes(narrow), self._dilations, self._strides, pads)
         if pads is not None and any(axis.most_left >= axis.dilation for axis in self.axes):
             found = op.Slice(found, [0] * self.rank, self._sizes(self.w), self._spatial)
         samples = op.dim(narrow, 0)
         if not isinstance(samples, int):  # onnxruntime leaves sums over no channels uninitialized
             found = op.only_where(op.Cast(samples, to=ir.DataType.BOOL), found)
-        return self._swapped(found)
+        return self._swap_first_axes(found)
 
     def _by_products(self, wide: ir.Value, narrow: ir.Value, shape: Sequence[int]) -> ir.Value:
         """By matrix products: ``narrow`` times the elements of ``wide`` that kernel elements meet.
@@ -215,8 +215,8 @@ class Moves:
             if self.group > 1:
                 wide = op.reshape(wide, op.shape(-1, own, *(op.dim(wide, axis) for axis in self._spatial)))
         else:
-            left = op.Flatten(self._swapped(narrow), axis=1)
-            wide = self._swapped(self._padded(wide, narrow))
+            left = op.Flatten(self._swap_first_axes(narrow), axis=1)
+            wide = self._swap_first_axes(self._padded(wide, narrow))
         *others, last = self._spatial
         if shape[-1] > 1:
             parts = [self._met(wide, {last: position}) for position in range(shape[-1])]
@@ -312,7 +312,7 @@ class Moves:
         known = self.op.cx.static_ints(sizes := self._sizes(x))
         return self.op.ReduceProd(sizes, keepdims=1) if known is None else math.prod(known)
 
-    def _swapped(self, x: ir.Value) -> ir.Value:
+    def _swap_first_axes(self, x: ir.Value) -> ir.Value:
         """``x`` with its first two axes exchanged."""
         return self.op.Transpose(x, perm=[1, 0, *self._spatial])
 

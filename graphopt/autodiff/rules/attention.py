@@ -44,7 +44,7 @@ def attention(
         k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((_PAST_K, k), (_PAST_V, v)))
     given = [(k, dk), (v, dv)]
     if dy is not None:
-        found = _found(op, node, q, k, v, heads, past)
+        found = _attention_of(op, node, q, k, v, heads, past)
         dx = found.gradients(op, split_heads(op, dy, heads[0]) if node.rank(node.x) == 3 else dy)
         given += [(q, dx.q), (k, dx.k), (v, dx.v)]
         if node.needs_grad(_MASK):
@@ -66,7 +66,7 @@ def _heads(node: PrimalNode) -> tuple[int, int] | None:
     return (1, 1) if node.cx.facts.dim_equal(q_heads, kv_heads) else None
 
 
-def _found(
+def _attention_of(
     op: GraphBuilder,
     node: PrimalNode,
     q: ir.Value,

@@ -104,7 +104,7 @@ def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
             rows = op.Slice(iteration.origins[value], [0], op.shape(trips), [0])
         else:
             rows = gathered[value] if value in gathered else iteration.gather(value)
-            rows = _sized(op, node, value, rows, trips)
+            rows = _restore_sizes(op, node, value, rows, trips)
         return body_grad.op.Gather(_reversed(op, rows), back, axis=0)
 
     inputs = [back, running, *iteration.states.values(), *iteration.sums]
@@ -114,10 +114,14 @@ def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
         declare(op, output, iteration.picks[x][0])
     made = op.multi_output_node("Loop", [count, None, *initial], {"body": body}, outputs=len(results) - 1)
     rows = zip(iteration.picked, made[len(initial) :], strict=True)
-    return iteration.gradients([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
+    return iteration.gradients(
+        [*made[: len(initial)], *(_gradient_of_scanned(op, x, dx, trips) for x, dx in rows)]
+    )
 
 
-def _sized(op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+def _restore_sizes(
+    op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, trips: Size
+) -> ir.Value:
     """``rows``, the stacked ``value`` of a body, with the sizes that a loop without iterations loses."""
     sizes = sizes_outside(op, node, value)
     if sizes is None or all(isinstance(size, int) for size in sizes):
@@ -130,11 +134,11 @@ def _reversed(op: GraphBuilder, rows: ir.Value) -> ir.Value:
     return op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
 
 
-def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+def _gradient_of_scanned(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
     """The gradient of ``x``, read slice by slice: the slices' gradients are ``rows``, the last one first."""
     shape = op.shape_of(x)
     rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
-    rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _sized
+    rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _restore_sizes
     dx = _reversed(op, rows)
     shape_x, shape_rows = op.cx.shape(x), op.cx.shape(rows)
     if shape_x and shape_rows and op.cx.facts.dim_equal(shape_x[0], shape_rows[0]):

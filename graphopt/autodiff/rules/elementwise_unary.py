@@ -151,14 +151,14 @@ def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotang
 def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """alpha dy for x < 0, otherwise dy."""
     alpha = node.number("alpha")
-    return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
+    return op.Where(op.Less(_value_with_sign_of_x(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
 def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(y + alpha) dy for x < 0, otherwise dy."""
     alpha = node.number("alpha")
-    return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
+    return op.Where(op.Less(_value_with_sign_of_x(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
@@ -235,6 +235,6 @@ def _one_minus_square(op: GraphBuilder, value: ir.Value) -> ir.Value:
     return op.Sub(1.0, op.Mul(value, value))
 
 
-def _signed(node: PrimalNode, alpha: float) -> ir.Value:
+def _value_with_sign_of_x(node: PrimalNode, alpha: float) -> ir.Value:
     """y if ``alpha`` > 0, otherwise x: a value with the sign of x; y is more likely to be saved."""
     return node.y if alpha > 0 else node.x

@@ -35,7 +35,7 @@ def multi_head_attention(
     if node.rank(q) != 3 or node.rank(k) == 5:
         raise node.refusal("queries, keys and values are packed")
     if node.optional(3) is not None:
-        q, k, v = _biased(op, node, q, k, v)
+        q, k, v = _add_biases(op, node, q, k, v)
     q, k, v = (split_heads(op, x, heads) if node.rank(x) == 3 else x for x in (q, k, v))
     past: Size = 0
     if node.optional(6) is not None:
@@ -43,11 +43,11 @@ def multi_head_attention(
         k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((6, k), (7, v)))
     given: Given = [(k, dk), (v, dv)]
     if dy is not None:
-        given += _attended(op, node, (q, k, v), heads, past, mask=4, bias=5, dy=dy)
+        given += _cotangents_of_operands(op, node, (q, k, v), heads, past, mask=4, bias=5, dy=dy)
     return vjp_to_inputs(op, node, mark, given)
 
 
-def _biased(
+def _add_biases(
     op: GraphBuilder, node: PrimalNode, q: ir.Value, k: ir.Value, v: ir.Value
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Queries, keys and values with their parts of the bias; keys and values of rank 4 already include it."""
@@ -88,11 +88,11 @@ def attention_of_projections(
     if dpresent is not None:
         given.append((op.Concat(op.Unsqueeze(k, [0]), op.Unsqueeze(v, [0]), axis=0), dpresent))
     if dy is not None:
-        given += _attended(op, node, (q, k, v), heads, past, mask=3, bias=5, dy=dy)
+        given += _cotangents_of_operands(op, node, (q, k, v), heads, past, mask=3, bias=5, dy=dy)
     return vjp_to_inputs(op, node, mark, given)
 
 
-def _attended(
+def _cotangents_of_operands(
     op: GraphBuilder,
     node: PrimalNode,
     operands: tuple[ir.Value, ir.Value, ir.Value],

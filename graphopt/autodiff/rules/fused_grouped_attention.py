@@ -49,7 +49,7 @@ def group_query_attention(
     q, k, v = _operands(op, node, *heads)
     at = _Positions.of(op, node, q)
     if node.attribute("do_rotary", 0):
-        q, k = _turned(op, node, at, q), _turned(op, node, at, k)
+        q, k = _rotate(op, node, at, q), _rotate(op, node, at, k)
     given: list[tuple[ir.Value, ir.Value | None]] = []
     if node.optional(_PAST_K) is not None:
         k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((_PAST_K, k), (_PAST_V, v)))
@@ -57,7 +57,7 @@ def group_query_attention(
     else:
         given += [(k, dk), (v, dv)]
     if dy is not None:
-        given += _attended(op, node, (q, k, v), heads, at, dy)
+        given += _cotangents_of_operands(op, node, (q, k, v), heads, at, dy)
     return vjp_to_inputs(op, node, mark, given)
 
 
@@ -123,7 +123,7 @@ class _Positions:
         return op.GatherElements(x, op.Expand(index, op.shape_of(like)), axis=2)
 
 
-def _turned(op: GraphBuilder, node: PrimalNode, at: _Positions, x: ir.Value) -> ir.Value:
+def _rotate(op: GraphBuilder, node: PrimalNode, at: _Positions, x: ir.Value) -> ir.Value:
     """Queries or keys [B, N, S, D] after the rotary embedding of their positions."""
     cos, sin, positions = node.input(_COS), node.input(_SIN), node.optional(_POSITIONS)
     if at.first is not None:
@@ -141,7 +141,7 @@ def _turned(op: GraphBuilder, node: PrimalNode, at: _Positions, x: ir.Value) -> 
     return op.node("RotaryEmbedding", [x, positions, cos, sin], attributes, domain=ir.MICROSOFT)
 
 
-def _attended(
+def _cotangents_of_operands(
     op: GraphBuilder,
     node: PrimalNode,
     operands: tuple[ir.Value, ir.Value, ir.Value],

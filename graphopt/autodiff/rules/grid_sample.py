@@ -54,7 +54,7 @@ def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     along = []
     for axis, size in enumerate(sizes):  # coordinates of a point are in reverse order of the axes
         number = op.Gather(rows, np.int64(count - 1 - axis), axis=-1)
-        along.append(_along(op, node, number, size, _facing(axis, count)))
+        along.append(_taps_along(op, node, number, size, _facing(axis, count)))
     indices, stride = along[-1].indices, sizes[-1]
     for one, size in reversed(list(zip(along[:-1], sizes, strict=False))):
         indices = op.Add(op.Mul(one.indices, _integer(op, stride)), indices)
@@ -109,7 +109,7 @@ def _by_grid(
     return op.reshape_like(stacked, node.input(1))
 
 
-def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
+def _taps_along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
     """The taps along an axis of ``size`` for coordinates ``number``; ``shape`` has a -1 for the taps."""
     align = bool(node.attribute("align_corners", 0))
     length = op.size_as(size, number)

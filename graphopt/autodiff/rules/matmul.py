@@ -111,12 +111,12 @@ def gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @decomposition("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
 def fused_matmul(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: alpha MatMul(Aᵀ, Bᵀ), with the transposes of the attributes."""
-    y = op.MatMul(_side(op, node, 0, "A"), _side(op, node, 1, "B"))
+    y = op.MatMul(_matrix_operand(op, node, 0, "A"), _matrix_operand(op, node, 1, "B"))
     alpha = float(node.attribute("alpha", 1.0))
     return y if alpha == 1 else op.Mul(y, alpha)
 
 
-def _side(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:
+def _matrix_operand(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:
     """An operand of the product: its first axis moved after the batch axes, then the last two swapped."""
     x = node.input(index)
     rank = node.rank(x)

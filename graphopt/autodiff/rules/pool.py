@@ -78,19 +78,21 @@ class _Windows:
             raise self.node.refusal("runtimes disagree on the start of its windows")
         op, x = self.op, self.node.x
         if set(self.strides) == set(self.dilations) == {1}:
-            return self._pooled(dy, weight)
+            return self._spread_by_pool(dy, weight)
         planes = op.reshape(dy, op.shape(-1, 1, *(op.dim(dy, axis + 2) for axis in range(len(self.kernel)))))
         ones = op.constant(np.full((1, 1, *self.kernel), weight, op.dtype(dy).numpy()))
-        return op.reshape(self._transposed(planes, ones), op.shape_of(x))
+        return op.reshape(self._conv_transpose(planes, ones), op.shape_of(x))
 
-    def _transposed(self, dy: ir.Value, ones: ir.Value) -> ir.Value:
+    def _conv_transpose(self, dy: ir.Value, ones: ir.Value) -> ir.Value:
         """ConvTranspose of ``dy`` to the spatial sizes of x."""
         op, rank = self.op, len(self.kernel)
         settings: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations}
         size, windows = (self._known_sizes(value) for value in (self.node.x, self.node.y))
         if size is not None and windows is not None:
             covered = (windows - 1) * self.strides + self.reach
-            begin = self._halved(np.maximum(covered - size, 0)) if self.same else np.array(self.pads[:rank])
+            begin = (
+                self._pads_before(np.maximum(covered - size, 0)) if self.same else np.array(self.pads[:rank])
+            )
             left = size + begin - covered  # positive if the windows end before x does
             pads = [*begin.tolist(), *np.maximum(-left, 0).tolist()]
             return op.ConvTranspose(
@@ -101,7 +103,7 @@ class _Windows:
         first: Any = list(self.pads[:rank])
         if self.same:
             covered = op.Add(op.Mul(op.Sub(self.sizes(dy), 1), list(self.strides)), list(self.reach))
-            first = self._halved(op.Max(op.Sub(covered, sizes), 0))
+            first = self._pads_before(op.Max(op.Sub(covered, sizes), 0))
         last = sizes if not self.same and not any(first) else op.Add(sizes, first)
         return op.Slice(whole, first, last, list(range(2, rank + 2)))
 
@@ -109,7 +111,7 @@ class _Windows:
         """Whether there are elements between windows."""
         return any(reach < stride for stride, reach in zip(self.strides, self.reach, strict=True))
 
-    def _pooled(self, dy: ir.Value, weight: float) -> ir.Value:
+    def _spread_by_pool(self, dy: ir.Value, weight: float) -> ir.Value:
         """:meth:`spread` for strides of 1, by a pool, which is many times faster than ConvTranspose."""
         inside = [k - 1 - pad for k, pad in zip(self.kernel * 2, self.pads, strict=True)]
         if self.same:
@@ -119,7 +121,7 @@ class _Windows:
         factor = weight * prod(self.kernel)
         return means if abs(factor - 1.0) < 1e-9 else self.op.Mul(means, factor)
 
-    def _halved(self, pads: Any) -> Any:
+    def _pads_before(self, pads: Any) -> Any:
         """The pads before x, given the sums of the pads at both ends."""
         odd = self.same == "SAME_LOWER"
         if isinstance(pads, np.ndarray):

@@ -31,7 +31,7 @@ def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     (gate,) = this.gates(_products(this, this.h, this.w, this.r, this.bias(1)), 1)
 
     def state(op: GraphBuilder, gate: ir.Value, before: ir.Value) -> ir.Value:
-        return _kept(op, f(op, gate), before, this.valid)
+        return _state_or_before(op, f(op, gate), before, this.valid)
 
     _, (slope, keep) = this.slopes(state, gate, this.stepwise(this.h))
 
@@ -67,7 +67,9 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
         return op.Mul(f(op, reset), before)
 
     def state(op: GraphBuilder, update: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
-        return _kept(op, _mixed(op, f(op, update), g(op, new), before), before, this.valid)
+        return _state_or_before(
+            op, _interpolate_states(op, f(op, update), g(op, new), before), before, this.valid
+        )
 
     reset_state, (by_reset, by_before) = this.slopes(after_reset, reset, before)
     reset_state = op.Flatten(reset_state, axis=2)
@@ -113,7 +115,7 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
         op: GraphBuilder, update: ir.Value, reset: ir.Value, x: ir.Value, h: ir.Value, before: ir.Value
     ) -> ir.Value:
         new = g(op, op.Add(x, op.Mul(f(op, reset), h)))
-        return _kept(op, _mixed(op, f(op, update), new, before), before, this.valid)
+        return _state_or_before(op, _interpolate_states(op, f(op, update), new, before), before, this.valid)
 
     gates = (update, reset, of_x[2], of_h[2])
     _, (by_update, by_reset, by_x, by_h, keep) = this.slopes(state, *gates, this.stepwise(this.h))
@@ -169,15 +171,15 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
         return left, op.Mul(enter, g(op, new))
 
     def cell(op: GraphBuilder, enter: Any, forget: Any, new: Any, before: Any) -> ir.Value:
-        return _carried(op, *parts(op, enter, forget, new, before), before, this.valid)
+        return _carried_cotangent(op, *parts(op, enter, forget, new, before), before, this.valid)
 
     def state(op: GraphBuilder, leave: Any, c: Any, before: Any) -> ir.Value:
         output = f(op, _sum(op, leave, _scaled(op, c, p_out)))
-        return _kept(op, op.Mul(output, squashed(op, c)), before, this.valid)
+        return _state_or_before(op, op.Mul(output, squashed(op, c)), before, this.valid)
 
     def carry(op: GraphBuilder, c: ir.Value, *, valid: Any, **given: Any) -> Any:
         left, added = parts(op, before=c, **given) if peepholes else given.values()
-        return [_carried(op, left, added, c, valid)], [op.Identity(c)]
+        return [_carried_cotangent(op, left, added, c, valid)], [op.Identity(c)]
 
     if peepholes:
         slices: dict[str, ir.Value | None] = {"enter": enter, "forget": forget, "new": new}
@@ -219,15 +221,15 @@ def _products(this: Direction, h: ir.Value, w: ir.Value, r: ir.Value, bias: ir.V
     return op.Gemm(h, r, op.Gemm(this.x, w, bias, transB=1), transB=1)
 
 
-def _mixed(op: GraphBuilder, share: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
+def _interpolate_states(op: GraphBuilder, share: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
     return op.Add(op.Mul(op.Sub(1.0, share), new), op.Mul(share, before))
 
 
-def _carried(op: GraphBuilder, left: Any, added: Any, before: Any, valid: Any) -> ir.Value:
-    return _kept(op, op.Add(op.Mul(left, before), added), before, valid)
+def _carried_cotangent(op: GraphBuilder, left: Any, added: Any, before: Any, valid: Any) -> ir.Value:
+    return _state_or_before(op, op.Add(op.Mul(left, before), added), before, valid)
 
 
-def _kept(op: GraphBuilder, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
+def _state_or_before(op: GraphBuilder, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
     """``state``, or ``before`` after the end of a sequence."""
     return state if valid is None else op.Where(valid, state, before)
 

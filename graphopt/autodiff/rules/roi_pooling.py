@@ -92,13 +92,13 @@ def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
     size = op.Div(length, float(bins))
     exist: ir.Value | None = None
     if ratio > 0:
-        numbers, count = _numbers(op, rois, ratio), op.number(float(ratio), rois)
+        numbers, count = _arange(op, rois, ratio), op.number(float(ratio), rois)
     else:
         count = op.Ceil(size)
         numbers = _below(op, count)
         exist = op.Less(numbers, count)
         count = op.Max(count, 1.0)
-    starts = op.Add(first, op.Mul(size, op.Unsqueeze(_numbers(op, rois, bins), [1])))
+    starts = op.Add(first, op.Mul(size, op.Unsqueeze(_arange(op, rois, bins), [1])))
     at = op.Add(starts, op.Div(op.Mul(op.Add(numbers, 0.5), size), count))
     end = op.size_as(op.dim(node.x, axis), rois)
     reach = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, end))
@@ -161,7 +161,7 @@ def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     columns = op.Split(rounded, [1, 1, 1, 1, 1], axis=1, outputs=5)  # order of the columns: image, x, y, x, y
     first, last = (op.Unsqueeze(column, [2]) for column in columns[4 - axis :: 2])
     size = op.Div(op.Max(op.Add(op.Sub(last, first), 1.0), 1.0), float(bins))
-    number, end = op.Unsqueeze(_numbers(op, rois, bins), [1]), op.size_as(op.dim(node.x, axis), rois)
+    number, end = op.Unsqueeze(_arange(op, rois, bins), [1]), op.size_as(op.dim(node.x, axis), rois)
     start = op.Min(op.Max(op.Add(op.Floor(op.Mul(number, size)), first), 0.0), end)
     stop = op.Min(op.Max(op.Add(op.Ceil(op.Mul(op.Add(number, 1.0), size)), first), 0.0), end)
     positions = op.Add(start, _below(op, op.Sub(stop, start)))
@@ -182,16 +182,16 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
     )
     start = op.Unsqueeze(op.Mul(image, image_size), [1, 2])
     down = op.Add(op.Mul(rows.positions, row_size), start)
-    positions = _table(op, "Add", down, columns.positions)
+    positions = _combine_reads(op, "Add", down, columns.positions)
     planes = op.Mul(number_range(op, op.dim(x, 1)), plane_size)
     numbers = op.Reshape(x, [-1])
     values = op.Gather(numbers, op.Add(op.Unsqueeze(positions, [1]), op.Unsqueeze(planes, [1])), axis=0)
     weights = exist = None
     if rows.weights is not None and columns.weights is not None:
-        weights = _table(op, "Mul", rows.weights, columns.weights)
+        weights = _combine_reads(op, "Mul", rows.weights, columns.weights)
         values = op.Mul(values, op.Unsqueeze(weights, [1]))
     if rows.exist is not None and columns.exist is not None:
-        exist = op.Unsqueeze(_table(op, "And", rows.exist, columns.exist), [1])
+        exist = op.Unsqueeze(_combine_reads(op, "And", rows.exist, columns.exist), [1])
         values = op.Where(exist, values, lowest)
     best = op.ArgMax(values, axis=2, keepdims=0)  # [regions · bins, channels]
     found = op.Gather(numbers, op.Add(op.GatherElements(positions, best, axis=1), planes), axis=0)
@@ -201,13 +201,13 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
     return op.Transpose(op.reshape(found, shape), perm=[0, 3, 1, 2])
 
 
-def _table(op: GraphBuilder, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
+def _combine_reads(op: GraphBuilder, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
     """The reads of both axes, [regions · bins, reads], from the reads of each, [regions, bins, reads]."""
     both = op.node(combine, [op.Unsqueeze(rows, [2, 4]), op.Unsqueeze(columns, [1, 3])])
     return op.Flatten(both, axis=3)
 
 
-def _numbers(op: GraphBuilder, like: ir.Value, count: int) -> ir.Value:
+def _arange(op: GraphBuilder, like: ir.Value, count: int) -> ir.Value:
     """0, 1, … below ``count``."""
     return op.constant(np.arange(count, dtype=op.dtype(like).numpy()))
 

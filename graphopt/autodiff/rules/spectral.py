@@ -29,7 +29,7 @@ def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     bins = points
     if onesided and not inverse:
         given = node.optional(1)
-        points = _dim(op, x, axis) if given is None else _known(node, given, op)
+        points = _dim(op, x, axis) if given is None else _length_of_input(node, given, op)
         bins = points
     if inverse and onesided:
         spectrum = _transform(op, dy, axis, onesided=1)
@@ -42,8 +42,8 @@ def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
         length = points if onesided else None
         dx = op.Mul(_transform(op, dy, axis, length, inverse=1), op.size_as(points, dy))
     if node.optional(1) is not None or (inverse and onesided):
-        dx = _fitted(op, node, dx, axis, bins)
-    return _parts(op, dx, x)
+        dx = _pad_or_truncate(op, node, dx, axis, bins)
+    return _parts_like(op, dx, x)
 
 
 @gradient("STFT")
@@ -58,8 +58,8 @@ def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
         points = op.dim(window, 0)
     else:
         given = node.optional(3)
-        points = length if given is None else _known(node, given, op)
-    pieces = _parts(op, _transform(op, dy, 2, points, inverse=1), signal)
+        points = length if given is None else _length_of_input(node, given, op)
+    pieces = _parts_like(op, _transform(op, dy, 2, points, inverse=1), signal)
     pieces = op.Mul(pieces, op.size_as(points, dy))  # (batch, frames, points, 1 or 2)
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
     step = op.Squeeze(op.Cast(node.input(1), to=ir.DataType.INT64))
@@ -94,7 +94,7 @@ def _dim(op: GraphBuilder, x: ir.Value, axis: Axis) -> Size:
     return op.dim(x, axis) if isinstance(axis, int) else op.Gather(op.Shape(x), axis)
 
 
-def _known(node: PrimalNode, length: ir.Value, op: GraphBuilder) -> Size:
+def _length_of_input(node: PrimalNode, length: ir.Value, op: GraphBuilder) -> Size:
     """The length given by a scalar input."""
     ints = node.cx.static_ints(length)
     return op.Cast(op.Reshape(length, [1]), to=ir.DataType.INT64) if ints is None else ints[0]
@@ -130,7 +130,7 @@ def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: 
     return op.Reshape(shares, op.Where(here, op.constant(np.int64(-1)), op.constant(np.int64(1))))
 
 
-def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
+def _pad_or_truncate(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
     """``dx``, of ``bins`` elements, padded or truncated to the length of x."""
     size = _dim(op, node.x, axis)
     missing: Size
@@ -151,7 +151,7 @@ def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: 
     return op.Pad(dx, op.Concat([0], missing, axis=0), None, axis)
 
 
-def _parts(op: GraphBuilder, dx: ir.Value, x: ir.Value) -> ir.Value:
+def _parts_like(op: GraphBuilder, dx: ir.Value, x: ir.Value) -> ir.Value:
     """The real part of ``dx``, or both parts, like ``x``."""
     parts = op.dim(x, -1)
     if parts == 2:

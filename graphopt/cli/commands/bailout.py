@@ -119,7 +119,7 @@ def command(
     from graphopt.cli.files.check_output_paths import check_model_file
     from graphopt.profile import Profile
 
-    _check(listing, at, every, profile_path, output)
+    _check_option_pairs(listing, at, every, profile_path, output)
     for path in (output, prefix):
         if path is not None:
             check_model_file(path, source)
@@ -129,12 +129,14 @@ def command(
     if output is None:
         return _list(api.load_model(source), profile)
     if at is not None:
-        return _cut(run, source, at, profile, output, prefix)
+        return _write_split(run, source, at, profile, output, prefix)
     assert profile is not None
     return _insert(run, source, profile, output, most)
 
 
-def _check(listing: bool, at: str | None, every: bool, profile: Path | None, output: Path | None) -> None:
+def _check_option_pairs(
+    listing: bool, at: str | None, every: bool, profile: Path | None, output: Path | None
+) -> None:
     """Refuse options without the options that they require."""
     if not (listing or every or at is not None):
         raise UsageError("one of --list, --at and --all is required", hint=_MODES)
@@ -160,7 +162,7 @@ def _list(model: ir.Model, profile: Profile | None) -> Output:
     return Output({"places": found}, [f"  no exit points: {why}"], notes=["  --at NAME cuts after any value"])
 
 
-def _cut(
+def _write_split(
     run: Run, source: Path, at: str, profile: Profile | None, output: Path, prefix: Path | None
 ) -> Output:
     from graphopt import ir

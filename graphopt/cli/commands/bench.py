@@ -248,14 +248,17 @@ class _Contestants:
     def all(self, models: Sequence[Path], against: Sequence[str], python: str) -> list[Contestant]:
         """The models, the original first."""
         if len(models) > 1:
-            return [self._given(name, path) for name, path in zip(_names(models), models, strict=True)]
+            return [
+                self._unchanged_contestant(name, path)
+                for name, path in zip(_names(models), models, strict=True)
+            ]
         (path,) = models
-        original = self._given(_ORIGINAL, path)
+        original = self._unchanged_contestant(_ORIGINAL, path)
         peers = [name for name in dict.fromkeys(against) if name != _ORIGINAL]
         found = [original, *self._peers(peers, python, original.path)]
-        return [*found, self._optimized(path)]
+        return [*found, self._optimized_contestant(path)]
 
-    def _given(self, name: str, path: Path) -> Contestant:
+    def _unchanged_contestant(self, name: str, path: Path) -> Contestant:
         """A model without changes; formats that onnxruntime does not read are written as ONNX."""
         from graphopt import api
         from graphopt.timing.bench import Contestant
@@ -264,9 +267,9 @@ class _Contestants:
         if path.suffix != ".onnx" or self._run.settings.allow_external:
             path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
             api.save(model, path)
-        return Contestant.of(name, path, model, self._needed(model))
+        return Contestant.of(name, path, model, self._kernel_options_of(model))
 
-    def _optimized(self, path: Path) -> Contestant:
+    def _optimized_contestant(self, path: Path) -> Contestant:
         from graphopt import api
         from graphopt.timing.bench import Contestant
 
@@ -279,9 +282,9 @@ class _Contestants:
         api.save(model, target)
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
         name = "graphopt native" if text == "native" else name
-        return Contestant.of(name, target, model, self._needed(model))
+        return Contestant.of(name, target, model, self._kernel_options_of(model))
 
-    def _needed(self, model: ir.Model) -> SessionChoice:
+    def _kernel_options_of(self, model: ir.Model) -> SessionChoice:
         """The session options that ``model`` needs: its kernels."""
         with self._run.console.progress("kernels") as advance:
             return option_values.libraries_of(self._run, model, self._device, self._kernels, advance).choice

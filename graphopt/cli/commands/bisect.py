@@ -50,13 +50,13 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
     a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check passes.
     """
-    from graphopt.cli.files.check_output_paths import check_new, free_folder
+    from graphopt.cli.files.check_output_paths import check_empty_folder, free_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit
 
     folder = output or free_folder(Path(f"{model.stem}.repro"))
-    check_new(folder, "-o")
+    check_empty_folder(folder, "-o")
     attempt, check = failing_check.prepare(run, model, chosen)
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model) as judge:

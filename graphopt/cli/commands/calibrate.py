@@ -127,11 +127,11 @@ def _overview(costs: Costs) -> Table:
     table = Table(["operator", "case", "least", "most", "faster", ""], "<<>><<")
     for grid in costs.grids:
         low, high = f"{min(grid.ratios):.2f}", f"{max(grid.ratios):.2f}"
-        table.add(grid.op, grid.case, low, high, _where_it_pays(grid), _unasked(grid))
+        table.add(grid.op, grid.case, low, high, _where_it_pays(grid), _fixed_decision(grid))
     return table
 
 
-def _unasked(grid: Grid) -> str:
+def _fixed_decision(grid: Grid) -> str:
     """The decision that is independent of the figures."""
     from graphopt.cost.table import UNUSED_FIGURES
 
@@ -156,6 +156,12 @@ def _points(costs: Costs) -> Table:
             at = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             faster = "faster" if figure.pays else ""
             table.add(
-                grid.op, grid.case, at, f"{figure.ratio:.2f}", f"{figure.band:.2f}", faster, _unasked(grid)
+                grid.op,
+                grid.case,
+                at,
+                f"{figure.ratio:.2f}",
+                f"{figure.band:.2f}",
+                faster,
+                _fixed_decision(grid),
             )
     return table

@@ -101,7 +101,7 @@ def command(
     from graphopt.transforms.profile.instrument import Watch
 
     check_file(output, [".json"])
-    wanted = list(_wanted(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
+    wanted = list(_requested_runs(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
     loaded = api.load_model(model)
     device = option_values.chosen_device(run)
     with Recorder(loaded, device, requires_grad, Watch(watch or "shapes"), watch_limit) as recorder:
@@ -119,7 +119,7 @@ def command(
     )
 
 
-def _wanted(
+def _requested_runs(
     run: Run,
     recorded: Sequence[Path],
     shapes: Sequence[str],

@@ -95,7 +95,7 @@ def check_folder(path: Path | None) -> None:
     _check_access(publish.nearest_existing(path), path)
 
 
-def check_new(path: Path, option: str) -> None:
+def check_empty_folder(path: Path, option: str) -> None:
     """Check that ``path`` is an empty folder, or can be created.
 
     Args:

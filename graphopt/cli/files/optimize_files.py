@@ -81,7 +81,7 @@ def plan(
     if output is not None:
         return Plan(
             sources,
-            tuple(_named(sources, output, to_folder=any(map(_is_folder_of_models, words)))),
+            tuple(_output_paths(sources, output, to_folder=any(map(_is_folder_of_models, words)))),
             output,
             marks=named_by_word,
         )
@@ -224,7 +224,7 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
             )
 
 
-def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Path]:
+def _output_paths(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Path]:
     """The files that ``-o`` names.
 
     Args:

@@ -202,13 +202,13 @@ def _name_source(error: UsageError, run: Run, assignments: Sequence[str]) -> Non
 
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], int]) -> int:
     """The exit status or exception of ``call``, recorded in a reproducer together with the command."""
-    from graphopt.cli.files.check_output_paths import check_new
+    from graphopt.cli.files.check_output_paths import check_empty_folder
     from graphopt.cli.output.error_messages import Failure
     from graphopt.cli.reproducer.recorded_command import Outcome
     from graphopt.cli.reproducer.recording import Recording
 
     invocation = run.invocation
-    check_new(folder, "--save-repro")
+    check_empty_folder(folder, "--save-repro")
     recording = Recording(folder, context, run.settings, invocation.command)
     invocation.reproducer = folder
     try:

@@ -37,11 +37,11 @@ def write_split(
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
     from graphopt.autodiff.split_files import BACKWARD, FORWARD, plan_of, save_split
-    from graphopt.cli.files.check_output_paths import check_new
+    from graphopt.cli.files.check_output_paths import check_empty_folder
     from graphopt.cli.files.write_kernel_libraries import writing_kernels
     from graphopt.instrument.report import verdict_dict, verdict_lines
 
-    check_new(output, "--split")
+    check_empty_folder(output, "--split")
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         found = run.compiler.having({"verify": not no_verify}).split(
             model,

@@ -51,11 +51,15 @@ class Failure:
             owner, place = found
             at = f" at {place}" if place else ""
             message = f"{owner} raised {type(error).__name__}{at}: {' '.join(str(error).split())}"
-            return cls(ExitStatus.USAGE, _bounded(message), None if debug else "--debug shows the traceback")
+            return cls(
+                ExitStatus.USAGE, _in_one_line(message), None if debug else "--debug shows the traceback"
+            )
         if isinstance(error, GraphoptError):
             is_ours = error.status == ExitStatus.INTERNAL
             hint = error.hint or (hint if is_ours else None)
-            return cls(error.status, _bounded(error.message), hint, tuple(map(_bounded, error.details)))
+            return cls(
+                error.status, _in_one_line(error.message), hint, tuple(map(_in_one_line, error.details))
+            )
         if isinstance(error, click.ClickException):
             context = getattr(error, "ctx", None)
             usage = f"{context.command_path} --help" if context is not None else None
@@ -67,7 +71,7 @@ class Failure:
             status = ExitStatus.RESOURCE_LIMIT if error.errno in FULL else ExitStatus.USAGE
             return cls(status, f"can't write the output: {error.strerror}", None)
         if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
-            return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
+            return cls(ExitStatus.USAGE, _in_one_line(f"can't use {error.filename}: {error.strerror}"), None)
         limit = exhausted(error)
         if limit is not None:
             return cls(ExitStatus.RESOURCE_LIMIT, limit, None)
@@ -117,7 +121,7 @@ def report_error(
     if failure.status == ExitStatus.INTERNAL:
         misuse = _misuse(files)
         if misuse is not None:
-            message = _bounded(f"the model breaks the rules of ONNX: {misuse}")
+            message = _in_one_line(f"the model breaks the rules of ONNX: {misuse}")
             failure = Failure(ExitStatus.INVALID_MODEL, message, None)
     for path, name in (names or {}).items():
         hint = failure.hint and failure.hint.replace(path, name)
@@ -138,7 +142,7 @@ def _misuse(files: Iterable[str]) -> str | None:
     return None
 
 
-def _bounded(message: str) -> str:
+def _in_one_line(message: str) -> str:
     """``message`` in one line: names in models may have any length and contain any character."""
     text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message[: 2 * _LONGEST])
     if len(message) <= _LONGEST:

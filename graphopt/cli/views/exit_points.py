@@ -33,7 +33,7 @@ def described(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
                 {
                     "number": place.number,
                     "value": place.value.name,
-                    "where": _where(place.graph, cx),
+                    "where": _location_text(place.graph, cx),
                     "depth": depth,
                     "type": _type(place.value, cx),
                     "seen": None if place.assertion is None else str(place.assertion),
@@ -43,7 +43,7 @@ def described(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     return listed
 
 
-def _where(graph: ir.Graph, cx: Context) -> str:
+def _location_text(graph: ir.Graph, cx: Context) -> str:
     """The graph, and the graphs that contain it."""
     words = []
     function = cx.edit.scopes.function(graph)

@@ -121,13 +121,13 @@ def variant_blocks(items: Sequence[Item], verbose: int) -> Iterator[Block]:
         ]
         if is_measured:
             figures.append("–" if item.session_bytes is None else human_bytes(item.session_bytes))
-        for line in _assumed(item.guard, None if verbose else _LISTED):
+        for line in _assumption_lines(item.guard, None if verbose else _LISTED):
             table.add(*figures, line)
             figures = [""] * len(figures)
     yield table
 
 
-def _assumed(guard: Guard | None, most: int | None) -> list[str]:
+def _assumption_lines(guard: Guard | None, most: int | None) -> list[str]:
     """The assumptions of a guard, one line per input."""
     if guard is None:
         return ["for all other inputs"]

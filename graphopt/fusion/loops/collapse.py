@@ -103,7 +103,7 @@ def collapse(kernel: Kernel, segment: Segment) -> CollapsedNest:
         if step.access is not None and index in live
     }
     written = [_strided(store.access, kernel.split_axis, start) for store in segment.stores]
-    accesses, loops = _merged([*loads.values(), *written], loops)
+    accesses, loops = _merge_loops([*loads.values(), *written], loops)
     loads = dict(zip(loads, accesses, strict=False))
     stores = _stores(accesses[len(loads) :], segment.stores)
     axes = _axes(loops, segment.body, loads)
@@ -127,7 +127,7 @@ def _strided(access: Access, split_axis: int | None, start: Size) -> StridedAcce
     return StridedAccess(access.port, strides, tuple(offset for offset in offsets if offset.factor))
 
 
-def _merged(accesses: list[StridedAccess], loops: list[Loop]) -> tuple[list[StridedAccess], list[Loop]]:
+def _merge_loops(accesses: list[StridedAccess], loops: list[Loop]) -> tuple[list[StridedAccess], list[Loop]]:
     """``accesses`` and ``loops``, without loops of size 1, and with adjacent loops merged."""
     kept: list[tuple[Loop, list[Size]]] = []  # loops, each with the strides of all accesses
     only = _only_reduced(loops)
@@ -163,7 +163,7 @@ def with_periods(nest: CollapsedNest) -> CollapsedNest:
         return nest
     while len(loops) > 1 and loops[-1].start == ZERO:
         accesses = [*loads.values(), *written]
-        joined = [_joined(access, loops[-1].stop, period) for access in accesses]
+        joined = [_merge_last_loop(access, loops[-1].stop, period) for access in accesses]
         if any(access is None for access in joined) or any(p and p.period for p in joined[len(loads) :]):
             break
         inner = loops.pop()
@@ -176,7 +176,7 @@ def with_periods(nest: CollapsedNest) -> CollapsedNest:
     return replace(nest, loops=tuple(loops), loads=loads, stores=stores, axes=axes)
 
 
-def _joined(access: StridedAccess, inner: Size, period: int) -> StridedAccess | None:
+def _merge_last_loop(access: StridedAccess, inner: Size, period: int) -> StridedAccess | None:
     """The access with the last loop, of size ``inner``, merged into its predecessor; None if impossible."""
     outer, last = access.strides[-2:]
     strides = (*access.strides[:-2], last)

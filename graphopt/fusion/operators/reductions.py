@@ -46,7 +46,7 @@ def _reduce(ctx: EmitContext) -> Operands:
     return [(value, ctx.nest.resolved(tuple(indices))), *([None] * (len(ctx.node.inputs) - 1))]
 
 
-def _along(
+def _reduction_maps(
     axes: Callable[[EmitContext, int], Sequence[int]], like: Callable[[EmitContext, int, int], Sequence[int]]
 ) -> IndexingMaps:
     """Indexing maps of an operator that reduces its first input and has a result of the same shape.
@@ -126,14 +126,14 @@ reduce_l1 = _reduction("ReduceL1", _WIDE, lambda b, x: b.reduce("sum", b.op("abs
 reduce_l2 = _reduction("ReduceL2", FLOATS, lambda b, x: b.op("sqrt", b.reduce("sum", x * x)))
 
 
-@operator("Softmax", indexing_maps=_along(_softmax_axes, _like_trailing), reduces=True)
+@operator("Softmax", indexing_maps=_reduction_maps(_softmax_axes, _like_trailing), reduces=True)
 def softmax(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
     """eˣ / Σ eˣ, computed from x − max x."""
     powers = b.op("exp", x - b.reduce("max", x))
     return powers / b.reduce("sum", powers)
 
 
-@operator("LogSoftmax", indexing_maps=_along(_softmax_axes, _like_trailing), reduces=True)
+@operator("LogSoftmax", indexing_maps=_reduction_maps(_softmax_axes, _like_trailing), reduces=True)
 def log_softmax(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
     """log(softmax(x))."""
     shifted = x - b.reduce("max", x)
@@ -150,7 +150,7 @@ def _scaled(x: Expr, scale: Expr | None, bias: Expr | None) -> Expr:
     return x if bias is None else x + bias
 
 
-@operator("LayerNormalization", indexing_maps=_along(_from_axis, _like_trailing), reduces=True)
+@operator("LayerNormalization", indexing_maps=_reduction_maps(_from_axis, _like_trailing), reduces=True)
 def layer_normalization(
     b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr | None, bias: Expr | None = None
 ) -> Expr:
@@ -158,13 +158,13 @@ def layer_normalization(
     return _scaled(_standardized(b, x, ctx.attribute("epsilon", 1e-5)), scale, bias)
 
 
-@operator("InstanceNormalization", indexing_maps=_along(_spatial, _like_channels), reduces=True)
+@operator("InstanceNormalization", indexing_maps=_reduction_maps(_spatial, _like_channels), reduces=True)
 def instance_normalization(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr, bias: Expr) -> Expr:
     """(x − mean) / √(variance + ε) · scale + bias, over the spatial axes."""
     return _scaled(_standardized(b, x, ctx.attribute("epsilon", 1e-5)), scale, bias)
 
 
-@operator("RMSNormalization", indexing_maps=_along(_from_axis, _like_trailing), reduces=True)
+@operator("RMSNormalization", indexing_maps=_reduction_maps(_from_axis, _like_trailing), reduces=True)
 def rms_normalization(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr | None) -> Expr:
     """x / √(mean(x²) + ε) · scale, over the trailing axes."""
     root = b.op("sqrt", b.mean(x * x) + ctx.attribute("epsilon", 1e-5))

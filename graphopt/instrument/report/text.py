@@ -42,7 +42,7 @@ def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterato
     yield from (f"  {line}" for line in _growth(report))
     for note in notes(report):
         yield f"  {note}"
-    yield from _fused(report)
+    yield from _fused_operator_counts(report)
     yield from _not_fused(report)
     yield from _costs_lines(report, verbose)
     yield from (f"  {line}" for line in variant_lines(report.variants, report.profiled_runs))
@@ -70,7 +70,7 @@ def _growth(report: Report) -> Iterator[str]:
     yield from growth_lines(grown, weights, report.made, report.passes, before.nodes, functions)
 
 
-def _fused(report: Report) -> Iterator[str]:
+def _fused_operator_counts(report: Report) -> Iterator[str]:
     """The number of each fused operator, most frequent first."""
     counts = Counter(one.op.rpartition(".")[2] for one in report.fused)
     if counts:

@@ -22,7 +22,7 @@ class BodyEdits(ConstantEdits):
         outputs.
         """
         body = onnx_ir.Graph(inputs, [], nodes=[], name=name)
-        self.scopes.begin(body, around)
+        self.scopes.register_body(body, around)
         return body
 
     def split_off(
@@ -57,7 +57,7 @@ class BodyEdits(ConstantEdits):
         The caller replaces the outputs of ``holder`` and removes it. ``body`` must have no inputs.
         """
         graph = graph_of(holder)
-        nodes, outputs = self._emptied(body, graph)
+        nodes, outputs = self._empty_body(body, graph)
         graph.insert_before(holder, nodes)
         self._changed("hoist")
         return outputs
@@ -67,12 +67,12 @@ class BodyEdits(ConstantEdits):
 
         The caller removes the node with ``body``, which must have no inputs.
         """
-        nodes, outputs = self._emptied(body, into)
+        nodes, outputs = self._empty_body(body, into)
         into.extend(nodes)
         self._changed("absorb")
         return outputs
 
-    def _emptied(
+    def _empty_body(
         self, body: onnx_ir.Graph, into: onnx_ir.Graph
     ) -> tuple[list[onnx_ir.Node], list[onnx_ir.Value]]:
         """Empty ``body`` and move its initializers to ``into``; returns its nodes and outputs."""

@@ -179,7 +179,7 @@ def write_external_data(
     file.flush()
 
     def changes(name: str) -> list[Change]:
-        return inlined + [(slot, _at(slot.tensor, name, offset)) for slot, offset in placed]
+        return inlined + [(slot, _external_tensor_at(slot.tensor, name, offset)) for slot, offset in placed]
 
     return changes
 
@@ -205,7 +205,7 @@ def changed(changes: Sequence[Change]) -> Iterator[None]:
             slot.put(slot.tensor)
 
 
-def _at(tensor: onnx_ir.TensorProtocol, name: str, offset: int) -> onnx_ir.ExternalTensor:
+def _external_tensor_at(tensor: onnx_ir.TensorProtocol, name: str, offset: int) -> onnx_ir.ExternalTensor:
     return onnx_ir.ExternalTensor(
         name, offset, tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
     )

@@ -47,7 +47,7 @@ def as_model(
     """
     match source:
         case onnx_ir.Model():
-            return source if IR_VERSION in source.graph.meta else _adopted(source)
+            return source if IR_VERSION in source.graph.meta else _normalized_copy(source)
         case onnx.ModelProto():
             check_header(source, "the ModelProto")
             proto = onnx.ModelProto()
@@ -64,14 +64,14 @@ def as_model(
     raise _unsupported(source)
 
 
-def _adopted(model: onnx_ir.Model) -> onnx_ir.Model:
+def _normalized_copy(model: onnx_ir.Model) -> onnx_ir.Model:
     """A copy of a model from elsewhere, normalized like a loaded model."""
     changes: list[Change] = []
     folders: list[str] = []
     for slot in slots(model):
         if isinstance(slot.tensor, onnx_ir.ExternalTensor):
             path = os.path.abspath(os.path.join(slot.tensor.base_dir, slot.tensor.location))
-            changes.append((slot, _moved(slot.tensor, path)))
+            changes.append((slot, _read_from_file(slot.tensor, path)))
             folders.append(os.path.dirname(path))
     with changed(changes):
         proto = onnx_ir.to_proto(model)
@@ -80,7 +80,7 @@ def _adopted(model: onnx_ir.Model) -> onnx_ir.Model:
     )
 
 
-def _moved(tensor: onnx_ir.ExternalTensor, path: str) -> onnx_ir.ExternalTensor:
+def _read_from_file(tensor: onnx_ir.ExternalTensor, path: str) -> onnx_ir.ExternalTensor:
     """``tensor``, read from the file ``path``."""
     return onnx_ir.ExternalTensor(
         path,

@@ -42,15 +42,15 @@ def shown(item: Any) -> str:
         return "an object"
     if isinstance(item, list):
         return "a list"
-    return _cut(json.dumps(item))
+    return _truncated(json.dumps(item))
 
 
 def quoted(text: str) -> str:
     """``text`` in single quotes, truncated if it is long."""
-    return _cut(repr(text))
+    return _truncated(repr(text))
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 

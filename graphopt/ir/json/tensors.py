@@ -164,9 +164,9 @@ def read_contents(tensor: onnx.TensorProto, document: dict[str, Any]) -> None:
         elif form == "base64":
             _read_base64(tensor, expect(document[form], str, "a string"))
         elif tensor.data_type == _STRING:
-            tensor.string_data.extend(_read_texts(_flat(document[form], tensor.dims)))
+            tensor.string_data.extend(_read_texts(_flatten(document[form], tensor.dims)))
         else:
-            array = _read_array(_flat(document[form], tensor.dims), tensor.data_type)
+            array = _read_array(_flatten(document[form], tensor.dims), tensor.data_type)
             tensor.raw_data = numpy_helper.from_array(array).raw_data
     except Fault as fault:
         raise fault if form == "file" else fault.under(form) from None
@@ -196,7 +196,7 @@ def _read_base64(tensor: onnx.TensorProto, text: str) -> None:
     tensor.raw_data = data
 
 
-def _flat(data: Any, dims: Sequence[int]) -> list[Any]:
+def _flatten(data: Any, dims: Sequence[int]) -> list[Any]:
     """The elements of nested lists, whose lengths must equal ``dims``."""
     if 0 in dims:
         if data != []:

@@ -19,11 +19,11 @@ FUNCTIONS_SINCE = 8
 
 def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str) -> str | None:
     """The reason why ``nodes`` can't become function ``domain::name``; ``None`` if they can."""
-    found = _checked(edit, nodes, domain, name, in_a_row=False)
+    found = _region_of(edit, nodes, domain, name, in_a_row=False)
     return found if isinstance(found, str) else None
 
 
-def _checked(
+def _region_of(
     edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str, *, in_a_row: bool
 ) -> _Region | str:
     """The nodes as a region, or the reason why they can't become a function."""
@@ -132,7 +132,7 @@ def outline(
     Raises:
         UnsupportedModel: see :func:`outline_obstacle`.
     """
-    region = _checked(edit, nodes, domain, name, in_a_row=in_a_row)
+    region = _region_of(edit, nodes, domain, name, in_a_row=in_a_row)
     if isinstance(region, str):
         raise UnsupportedModel(f"the nodes can't become function {domain}::{name}: {region}")
     graph = nodes[0].graph

@@ -124,12 +124,12 @@ def tables_of(
     return [
         reshape(op, m, part, [-1, half])
         if positions is None
-        else _without(op, m, part, len(shape), 3 - positions)
+        else _drop_axis(op, m, part, len(shape), 3 - positions)
         for part in parts
     ]
 
 
-def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
+def _drop_axis(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
     """``table`` with three axes: all of its four axes (the first may be missing) except ``axis``."""
     missing = 4 - rank
     if axis < missing:

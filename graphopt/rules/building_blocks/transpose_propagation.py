@@ -63,17 +63,17 @@ def is_cheap(m: Match, value: ir.Value) -> bool:
 # Which operands ----------------------------------------------------------------------------------
 
 
-def _all(m: Match, node: ir.Node) -> list[ir.Value]:
+def _all_operands(m: Match, node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs if value is not None]
 
 
 def _first(m: Match, node: ir.Node) -> list[ir.Value]:
-    return _all(m, node)[:1]
+    return _all_operands(m, node)[:1]
 
 
-def _shaped(m: Match, node: ir.Node) -> list[ir.Value]:
+def _operands_with_elements(m: Match, node: ir.Node) -> list[ir.Value]:
     """The operands with more than one element."""
-    return [value for value in _all(m, node) if not has_one_element(m, value)]
+    return [value for value in _all_operands(m, node) if not has_one_element(m, value)]
 
 
 def _two_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
@@ -184,14 +184,18 @@ def _reduced(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -
     return reduce(op, m, node.op_type, inputs[0], moved, keepdims=True)
 
 
-_ELEMENTWISE = Mover(lambda m, node, perm: _is_elementwise(m, node, perm, _shaped(m, node)), _shaped, _same)
+_ELEMENTWISE = Mover(
+    lambda m, node, perm: _is_elementwise(m, node, perm, _operands_with_elements(m, node)),
+    _operands_with_elements,
+    _same,
+)
 _CLIP = Mover(lambda m, node, perm: _is_elementwise(m, node, perm, _first(m, node)), _first, _same)
 _QUANTIZER = Mover(_quantizes, _first, _quantized)
-_SOFTMAX = Mover(_is_along_one, _shaped, _along_axis, reduces=True)
+_SOFTMAX = Mover(_is_along_one, _operands_with_elements, _along_axis, reduces=True)
 
 _MOVERS = {
     "Clip": _CLIP,
-    "Concat": Mover(_has_axis, _all, _along_axis),
+    "Concat": Mover(_has_axis, _all_operands, _along_axis),
     "Pad": Mover(_pads, _first, _padded),
     "Slice": Mover(_slices, _first, _sliced),
     "Softmax": _SOFTMAX,

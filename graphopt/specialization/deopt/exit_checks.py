@@ -21,7 +21,7 @@ from graphopt.specialization.deopt.graph_writer import Writer
 
 
 @dataclass(frozen=True)
-class Symbol:
+class SymbolSite:
     """The first occurrence of a guard symbol: a dim of a value of the main graph."""
 
     value: ir.Value
@@ -48,7 +48,7 @@ class Check:
     """
 
     assertions: tuple[Assertion, ...]
-    symbols: Mapping[str, Symbol] = field(default_factory=dict)
+    symbols: Mapping[str, SymbolSite] = field(default_factory=dict)
     needs_count = False
 
     def depends_on(self, value: ir.Value) -> bool:
@@ -86,12 +86,12 @@ class Check:
     def substitutions(self, writer: Writer) -> dict[ir.Value, ir.Value]:
         """Guards that provide facts; constants if the assertion fixes the contents."""
         return {
-            item.value: _asserted(item.expected, writer.lookup(item.value), writer)
+            item.value: _guarded_value(item.expected, writer.lookup(item.value), writer)
             for item in self.assertions
         }
 
 
-def _asserted(expected: ValueProfile, value: ir.Value, writer: Writer) -> ir.Value:
+def _guarded_value(expected: ValueProfile, value: ir.Value, writer: Writer) -> ir.Value:
     sizes, ints, dtype = ir.all_ints(expected.shape), expected.ints, value.dtype
     if sizes is not None and ints is not None and dtype is not None and len(ints) == prod(sizes):
         data = np.array(ints, dtype.numpy()).reshape(sizes)
@@ -121,11 +121,11 @@ def checks_of(
         points: the groups.
         levels: the graphs around each group.
     """
-    firsts: dict[str, Symbol] = {}
+    firsts: dict[str, SymbolSite] = {}
     found: list[Check] = []
     for here, around in zip(points, levels, strict=True):
-        earlier: dict[str, Symbol] = {}
-        new: dict[str, Symbol] = {}
+        earlier: dict[str, SymbolSite] = {}
+        new: dict[str, SymbolSite] = {}
         assertions = []
         for point in here:
             shape, expected = cx.shape(point.value), point.assertion or ValueProfile("")
@@ -138,7 +138,7 @@ def checks_of(
                     elif len(around) > 1:
                         dim = ANY
                     else:
-                        new.setdefault(dim, Symbol(point.value, axis, len(expected.shape or ())))
+                        new.setdefault(dim, SymbolSite(point.value, axis, len(expected.shape or ())))
                 dims.append(dim)
             expected = replace(expected, shape=None if expected.shape is None else tuple(dims))
             if _is_checkable(expected, known):

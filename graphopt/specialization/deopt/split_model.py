@@ -70,7 +70,7 @@ def bailout_at(model: ir.Model, point: ExitPoint) -> Bailout:
         levels = levels_of(point, cx)
         live = live_at(point, levels)
         transfers = _transfers(model, point, live, levels, cx)
-        return _cut(model, point, levels, live, transfers, cx)
+        return _split_models(model, point, levels, live, transfers, cx)
 
 
 def _transfers(
@@ -104,7 +104,7 @@ def _open(value: ir.Value, cx: Context) -> list[None] | None:
     return None if shape is None else [None] * len(shape)
 
 
-def _cut(
+def _split_models(
     model: ir.Model,
     point: ExitPoint,
     levels: Sequence[Level],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.context import Context
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
@@ -33,5 +33,5 @@ class UpdateRequiresGrad(Pass):
         text = str(self.value).lower()
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                if value.name and is_real(value, cx):
+                if value.name and may_be_float(value, cx):
                     cx.edit.note(value, graphopt_operators.REQUIRES_GRAD, text)

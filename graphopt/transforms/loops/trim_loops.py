@@ -39,7 +39,7 @@ class TrimLoops(Pass):
             for k in range(form.carried)
             if _is_fixed(form, k) and not _only_formal_declares_shape(form, k, cx)
         ]
-        needed = _needed(form, fixed, cx)
+        needed = _needed_values(form, fixed, cx)
         carried = [k for k in range(form.carried) if k not in fixed and form.formals[k] in needed]
         rows = [k for k, output in enumerate(form.gathered) if ir.is_read(output)]
         scanned = [k for k, value in enumerate(form.scanned) if value in needed]
@@ -83,7 +83,7 @@ def _only_formal_declares_shape(form: LoopForm, index: int, cx: Context) -> bool
     return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.trusts_shape(form.formals[index])
 
 
-def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:
+def _needed_values(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:
     """The values of the body on which its condition, its guards and the used outputs depend."""
     results = enumerate(form.results)
     ends = [form.ends[k] for k, output in results if k not in fixed and ir.is_read(output)]

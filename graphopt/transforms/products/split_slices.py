@@ -35,7 +35,7 @@ class SplitSlices(Pass):
             groups: dict[tuple[ir.Value, int], dict[ir.Node, range]] = {}
             for node in graph:
                 if node.op_type == "Slice" and node.domain == "":
-                    cut = _cut(node, cx)
+                    cut = _slice_of(node, cx)
                     if cut is not None:
                         data, axis, taken = cut
                         groups.setdefault((data, axis), {})[node] = taken
@@ -82,7 +82,7 @@ def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> boo
     )
 
 
-def _cut(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:
+def _slice_of(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:
     """The data of the Slice ``node``, its only axis, and the selected indices; ``None`` if unknown."""
     match = Match(SplitSlices.name, node, {}, cx)
     data, ranges = node.inputs[0], slice_ranges(match, node)

@@ -125,9 +125,9 @@ class ConstantPropagation(Pass):
     def _evaluate(
         self, graph: ir.Graph, nodes: Sequence[ir.Node], kept: Sequence[ir.Value], cx: Context
     ) -> None:
-        together = cx.budget.allows(_peak(_needed(nodes, kept), kept, cx))
+        together = cx.budget.allows(_peak(_dependencies(nodes, kept), kept, cx))
         for batch in [kept] if together else [[value] for value in kept]:
-            needed = _needed(nodes, batch)
+            needed = _dependencies(nodes, batch)
             peak = 0 if together else _peak(needed, batch, cx)
             if not cx.budget.allows(peak):
                 cx.budget.oversized.add(ir.label(needed[-1]))
@@ -198,7 +198,7 @@ def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
     return found
 
 
-def _needed(nodes: Sequence[ir.Node], kept: Sequence[ir.Value]) -> list[ir.Node]:
+def _dependencies(nodes: Sequence[ir.Node], kept: Sequence[ir.Value]) -> list[ir.Node]:
     """The subset of ``nodes`` on which ``kept`` depends, in order."""
     values = dict.fromkeys(kept)
     needed = []

@@ -40,7 +40,9 @@ def loop(node: NodeFacts) -> list[Fact]:
     fixed = {counter: Fact(ir.DataType.INT64, _scalar_shape(counter))}
     running = Fact(ir.DataType.BOOL, _scalar_shape(condition), (1,))
     initial = [node.fact(index) for index in range(2, len(node.ir.inputs))]
-    results = _run(node, fixed, body.inputs[1:], [running, *initial], body.outputs, mark, (1,))
+    results = _facts_of_iterations(
+        node, fixed, body.inputs[1:], [running, *initial], body.outputs, mark, (1,)
+    )
     trips, never_skipped = _trips(node, results[0])
     count = len(initial) + 1
     outputs = []
@@ -71,7 +73,7 @@ def scan(node: NodeFacts) -> list[Fact]:
             shape = shape[:axis] + shape[axis + 1 :]
         fixed[body.inputs[index]] = Fact(node.dtype(index), shape)
     initial = [node.fact(index) for index in range(carried)]
-    results = _run(node, fixed, body.inputs[:carried], initial, body.outputs, mark)
+    results = _facts_of_iterations(node, fixed, body.inputs[:carried], initial, body.outputs, mark)
     known = [length for length in lengths if isinstance(length, int)] or lengths
     length = known[0] if known else node.fresh("length")
     outputs = [_outside(node, end, mark) for end in results[:carried]]
@@ -82,7 +84,7 @@ def scan(node: NodeFacts) -> list[Fact]:
     ]
 
 
-def _run(
+def _facts_of_iterations(
     node: NodeFacts,
     fixed: Mapping[ir.Value, Fact],
     carried: Sequence[ir.Value],
@@ -102,7 +104,7 @@ def _run(
         assumption = node.scope.assume({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted)
         results = assumption.results
         ends = results[: len(carried)]
-        weaker = [_weakened(node, a, b, mark) for a, b in zip(presumed, ends, strict=True)]
+        weaker = [_common_fact(node, a, b, mark) for a, b in zip(presumed, ends, strict=True)]
         if condition is not None:
             weaker[0].contents = condition if weaker[0].shape is not None else None
         if all(a.same_as(b) for a, b in zip(presumed, weaker, strict=True)):
@@ -113,12 +115,12 @@ def _run(
     return node.scope.assume({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted).results
 
 
-def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
+def _common_fact(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
     """The facts common to ``presumed`` and ``result``; a fresh symbol is compatible with any size."""
     if presumed.container is not None or result.container is not None:
         if presumed.container is not result.container:
             return UNKNOWN
-        element = _weakened(node, presumed.element or UNKNOWN, result.element or UNKNOWN, mark)
+        element = _common_fact(node, presumed.element or UNKNOWN, result.element or UNKNOWN, mark)
         return Fact(container=presumed.container, element=element)
     if presumed.vacant:
         return _outside(node, result, mark)

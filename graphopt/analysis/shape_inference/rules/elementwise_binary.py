@@ -105,7 +105,9 @@ def _pow(a: Dim, b: Dim) -> Dim | None:
     return None
 
 
-def _known(holds: Callable[[Dim], bool], fails: Callable[[Dim], bool]) -> Callable[[Dim, Dim], Dim | None]:
+def _comparison_by_sign(
+    holds: Callable[[Dim], bool], fails: Callable[[Dim], bool]
+) -> Callable[[Dim, Dim], Dim | None]:
     """A comparison of ``a`` and ``b``, decided by the sign of ``a - b``."""
 
     def compare(a: Dim, b: Dim) -> Dim | None:
@@ -127,11 +129,11 @@ _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
     "Pow": _pow,
     "Max": dim_max,
     "Min": dim_min,
-    "Equal": _known(lambda d: equal(d, 0), known_nonzero),
-    "Greater": _known(lambda d: at_least(d, 1), lambda d: bounds(d)[1] <= 0),
-    "GreaterOrEqual": _known(lambda d: at_least(d, 0), lambda d: bounds(d)[1] < 0),
-    "Less": _known(lambda d: bounds(d)[1] < 0, lambda d: at_least(d, 0)),
-    "LessOrEqual": _known(lambda d: bounds(d)[1] <= 0, lambda d: at_least(d, 1)),
+    "Equal": _comparison_by_sign(lambda d: equal(d, 0), known_nonzero),
+    "Greater": _comparison_by_sign(lambda d: at_least(d, 1), lambda d: bounds(d)[1] <= 0),
+    "GreaterOrEqual": _comparison_by_sign(lambda d: at_least(d, 0), lambda d: bounds(d)[1] < 0),
+    "Less": _comparison_by_sign(lambda d: bounds(d)[1] < 0, lambda d: at_least(d, 0)),
+    "LessOrEqual": _comparison_by_sign(lambda d: bounds(d)[1] <= 0, lambda d: at_least(d, 1)),
     "And": lambda a, b: a * b,
     "Or": lambda a, b: a + b - a * b,
     "Xor": lambda a, b: a + b - 2 * a * b,

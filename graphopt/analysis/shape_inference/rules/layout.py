@@ -41,10 +41,10 @@ def reshape(node: NodeFacts) -> Fact:
     if target is None:
         return Fact(node.dtype(0))
     shape = reshaped(node, node.shape(0), target, allow_zero=bool(node.attr_int("allowzero", 0)))
-    return Fact(node.dtype(0), shape, _kept(node, shape))
+    return Fact(node.dtype(0), shape, _preserved_contents(node, shape))
 
 
-def _kept(node: NodeFacts, shape: ShapeTuple) -> Contents | None:
+def _preserved_contents(node: NodeFacts, shape: ShapeTuple) -> Contents | None:
     return node.contents(0) if ir.all_ints(shape) is not None else None
 
 
@@ -127,7 +127,7 @@ def flatten(node: NodeFacts) -> Fact:
     if axis < 0:
         axis += len(shape)
     result = (product(shape[:axis]), product(shape[axis:]))
-    return Fact(node.dtype(0), result, _kept(node, result))
+    return Fact(node.dtype(0), result, _preserved_contents(node, result))
 
 
 def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
@@ -156,7 +156,7 @@ def squeeze(node: NodeFacts) -> Fact:
     else:
         return Fact(node.dtype(0))
     result = tuple(dim for index, dim in enumerate(shape) if index not in gone)
-    return Fact(node.dtype(0), result, _kept(node, result))
+    return Fact(node.dtype(0), result, _preserved_contents(node, result))
 
 
 @shape_rule("Unsqueeze")
@@ -173,7 +173,7 @@ def unsqueeze(node: NodeFacts) -> Fact:
     new = {normalize_axis(axis, rank) for axis in axes}
     rest = iter(shape)
     result = tuple(1 if index in new else next(rest) for index in range(len(shape) + len(new)))
-    return Fact(node.dtype(0), result, _kept(node, result))
+    return Fact(node.dtype(0), result, _preserved_contents(node, result))
 
 
 @shape_rule("Transpose")

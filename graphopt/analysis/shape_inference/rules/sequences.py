@@ -45,10 +45,10 @@ def _element(node: NodeFacts, sequence: Fact) -> Fact:
     element = sequence.element
     if element is None or element.container is not None:
         return element or UNKNOWN
-    return Fact(element.dtype, _renewed(node, element.shape))
+    return Fact(element.dtype, _with_fresh_dims(node, element.shape))
 
 
-def _renewed(node: NodeFacts, shape: ShapeTuple | None) -> ShapeTuple | None:
+def _with_fresh_dims(node: NodeFacts, shape: ShapeTuple | None) -> ShapeTuple | None:
     if shape is None:
         return None
     return tuple(node.fresh() if not isinstance(dim, int) and dim.birth else dim for dim in shape)
@@ -104,7 +104,7 @@ def split_to_sequence(node: NodeFacts) -> Fact:
 def concat_from_sequence(node: NodeFacts) -> Fact:
     """The elements joined along ``axis``, or stacked along a new axis."""
     element = node.fact(0).element or UNKNOWN
-    shape = _renewed(node, element.shape)
+    shape = _with_fresh_dims(node, element.shape)
     if shape is None:
         return Fact(element.dtype)
     joined: Dim = node.fresh()

@@ -62,7 +62,7 @@ def slice_(node: NodeFacts) -> Fact:
     cuts: list[tuple[int, Dim, int]] = []
     for index, axis in enumerate(axes):
         axis = normalize_axis(axis, len(shape))
-        cut = _cut(shape[axis], starts[index], ends[index], steps[index])
+        cut = _slice_extent(shape[axis], starts[index], ends[index], steps[index])
         if cut is None:
             dims[axis] = node.fresh(hi=bounds(shape[axis])[1])
         else:
@@ -81,7 +81,9 @@ def slice_(node: NodeFacts) -> Fact:
     return result
 
 
-def _cut(size: Dim, start: Dim | None, end: Dim | None, step: Dim | None) -> tuple[Dim, Dim, int] | None:
+def _slice_extent(
+    size: Dim, start: Dim | None, end: Dim | None, step: Dim | None
+) -> tuple[Dim, Dim, int] | None:
     """First index, length and step of a slice; ``None`` if a sign is unknown (ONNX: Slice)."""
     if start is None or end is None or not isinstance(step, int) or step == 0:
         return None
@@ -181,10 +183,10 @@ def concatenated(node: NodeFacts, shapes: Sequence[ShapeTuple], axis: int) -> Sh
     for shape in shapes:
         total = total + shape[axis]
     places = range(len(shapes[0]))
-    return tuple(total if place == axis else _agreed(node, shapes, place) for place in places)
+    return tuple(total if place == axis else _unjoined_dim(node, shapes, place) for place in places)
 
 
-def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
+def _unjoined_dim(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
     """The size of a dim that is not concatenated.
 
     onnxruntime requires equal sizes of nonempty inputs only. Therefore the size is known from an input that

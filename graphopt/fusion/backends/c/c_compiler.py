@@ -138,7 +138,7 @@ def find_compiler(wanted: str | None = None) -> Compiler:
                 hint="set a working compiler, or none to search for gcc, clang and ziglang",
             )
         return found
-    for words in _known():
+    for words in _installed_compilers():
         found = _compiler(words)
         if found is not None:
             return found
@@ -156,7 +156,7 @@ def _words(command: str) -> list[str]:
         return []
 
 
-def _known() -> Iterator[list[str]]:
+def _installed_compilers() -> Iterator[list[str]]:
     for name in ("gcc", "clang"):
         if shutil.which(name) is not None:
             yield [name]

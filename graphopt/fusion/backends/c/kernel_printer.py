@@ -19,7 +19,7 @@ def kernel_text(kernel: Kernel) -> str:
         printers = [SegmentPrinter(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
         texts = [printer.text() for printer in printers]
         run = "\n".join(_run(kernel, printers, sizes))
-    if _shared(printers):
+    if _common_item_count(printers):
         texts.append(_combined(kernel, len(printers)))
     return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
 
@@ -62,7 +62,7 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
-    shared = _shared(printers)
+    shared = _common_item_count(printers)
     if shared:
         yield f"    const int64_t shared = {shared};"
         yield "    if (shared >= GO_ENOUGH) {"
@@ -75,7 +75,7 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
     yield "}"
 
 
-def _shared(printers: list[SegmentPrinter]) -> str:
+def _common_item_count(printers: list[SegmentPrinter]) -> str:
     """The number of work items if it is common to several segments, otherwise empty."""
     extents = [[printer.extent(loop) for loop in printer.schedule.outer] for printer in printers]
     alike = len(printers) > 1 and all(each == extents[0] for each in extents)

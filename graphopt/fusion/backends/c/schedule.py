@@ -57,7 +57,7 @@ class Schedule:
 
 def schedule(kernel: Kernel, segment: Segment) -> Schedule:
     """The schedule of ``segment``."""
-    found = _ordered(with_periods(collapse(kernel, segment)))
+    found = _with_long_inner_loop(with_periods(collapse(kernel, segment)))
     last = len(found.loops) - 1
     inner = found.reduced or (last,)
     vector = last
@@ -80,7 +80,7 @@ def _crosses(nest: CollapsedNest, outer: tuple[int, ...]) -> bool:
     )
 
 
-def _ordered(nest: CollapsedNest) -> CollapsedNest:
+def _with_long_inner_loop(nest: CollapsedNest) -> CollapsedNest:
     """Move a loop to the end if the last one is too short for vectors."""
     free = [index for index, loop in enumerate(nest.loops) if not loop.reduced]
     if nest.reduced:

@@ -125,7 +125,7 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
     pack: int | None = None
     while True:
         if axes == "bnsd":
-            heads = replace(heads, split=value, shared=_shared(m, value, heads.shape))
+            heads = replace(heads, split=value, shared=_shared_heads(m, value, heads.shape))
         elif axes == "bnds":
             heads = replace(heads, transposed=value)
         elif axes in ("bsd", "sbd"):
@@ -182,7 +182,7 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
     return Rows(source, columns, axes[0] == "s")
 
 
-def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
+def _shared_heads(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
     """The heads that ``value``, [B, N, S, D], repeats for groups."""
     steps: list[ir.Node] = []
     for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
