@@ -72,7 +72,9 @@ PIPELINES = {
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
     "O2": _CLEAN.format(peephole="peephole"),
-    "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
+    "O3": (
+        f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,{_CLEAN.format(peephole='peephole')}"
+    ),
 }
 PIPELINES["post-grad-native"] = PIPELINES["post-grad"] + ",fuse-groups"
 PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"

@@ -1,7 +1,8 @@
 # mypy: implicit-reexport
 """Rewrite rules, one file per family, found by walking this package.
 
-Other packages add rules through entry points of the group ``graphopt.rules``, which name modules.
+Other packages add rules through entry points of the groups ``graphopt.rules`` and
+``graphopt.decompositions``, which name modules.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from graphopt.context import Options
+from graphopt.errors import UsageError
 from graphopt.rewrite.rule import FUSION_PASS, Rule
 from graphopt.util.entry_points import extensions
 
@@ -27,6 +29,25 @@ def all_rules() -> tuple[Rule, ...]:
         ]
     for module in extensions("graphopt.rules"):
         found += [item for item in vars(module).values() if isinstance(item, Rule)]
+    return (*found, *extension_decompositions())
+
+
+@cache
+def extension_decompositions() -> tuple[Rule, ...]:
+    """Decompositions of other packages, which the pass ``decompose`` applies by default.
+
+    Raises:
+        UsageError: a rule is for another pass.
+    """
+    modules = extensions("graphopt.decompositions")
+    found = [item for module in modules for item in vars(module).values() if isinstance(item, Rule)]
+    for rule in found:
+        if rule.pass_ != "decompose":
+            raise UsageError(
+                f"the rule {rule.name!r} of the entry points graphopt.decompositions is for the pass"
+                f" {rule.pass_}",
+                hint='rule(…, pass_="decompose"), or the entry points graphopt.rules',
+            )
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Decompositions of operators into simpler ones, on request: ``decompose{ops=HardSwish}``."""
+"""Decompositions of operators into simpler ones, by the pass ``decompose``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.building_blocks.axes import axis_of, reduce, unsqueeze
+from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce, squeeze, unsqueeze
 from graphopt.rules.building_blocks.operands import int_of
 from graphopt.rules.building_blocks.reshape_targets import reshape
 
@@ -88,6 +89,38 @@ def decompose_group_normalization(
     axes = range(1, len(inner))
     scale, bias = (unsqueeze(op, m, value, axes) for value in (scale, bias))
     return op.Add(op.Mul(reshape(op, m, normal, (0, *inner)), scale), bias)
+
+
+@rule(lambda op, x, axes: op.ReduceLogSumExp(x, axes.optional()), numerics=Reassociates, pass_="decompose")
+def decompose_reduce_log_sum_exp(op: Builder, m: Match, x: ir.Value, axes: ir.Value | None) -> Outcome:
+    """ReduceLogSumExp(x) → Log(ReduceSum(Exp(x - c))) + c, with c = ReduceMax(x), or 0 if that is infinite.
+
+    Float only, over axes that are not empty. Not within ``x - ReduceLogSumExp(x)``, which is LogSoftmax.
+    """
+    over, shape, result = axes_of(m, m.root), m.shape(x), m.root.outputs[0]
+    if not over or shape is None or any(symbolic.bounds(shape[axis])[0] < 1 for axis in over):
+        return m.no("the axes are unknown, or may be empty", x)
+    if m.dtype(x) is not ir.DataType.FLOAT:
+        return m.no("the numbers are not of type float", x)
+    if any(reader.op_type == "Sub" and reader.inputs[0] is x for reader in ir.readers(result)):
+        return m.no("it is part of LogSoftmax", x)
+    highest = reduce(op, m, "ReduceMax", x, over, keepdims=True)
+    is_finite = op.Less(op.Abs(highest), _number(op, m, x, math.inf))
+    shift = op.Where(is_finite, highest, _number(op, m, x, 0))
+    total = reduce(op, m, "ReduceSum", op.Exp(op.Sub(x, shift)), over, keepdims=True)
+    found = op.Add(op.Log(total), shift)
+    return found if int_of(m, m.root, "keepdims", 1) else squeeze(op, m, found, over)
+
+
+@rule(lambda op, x: op.Shrink(x), numerics=Exact, pass_="decompose")
+def decompose_shrink(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Shrink(x) → Where(x < -lambd, x + bias, Where(x > lambd, x - bias, 0)); float only."""
+    limit, bias = m.attribute(m.root, "lambd"), m.attribute(m.root, "bias")
+    if m.dtype(x) is not ir.DataType.FLOAT or not isinstance(limit, float) or not isinstance(bias, float):
+        return m.no("the numbers are not of type float, or an attribute is unknown", x)
+    low, high, shift, zero = (_number(op, m, x, number) for number in (-limit, limit, bias, 0))
+    above = op.Where(op.Greater(x, high), op.Sub(x, shift), zero)
+    return op.Where(op.Less(x, low), op.Add(x, shift), above)
 
 
 def _number(op: Builder, m: Match, x: ir.Value, number: object) -> ir.Value:

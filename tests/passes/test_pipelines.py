@@ -103,8 +103,8 @@ GOLDEN = {
     "O0": [],
     "O1": CLEAN,
     "O2": CLEAN,
-    "O3": [*CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
-    "native": ["dissolve-groups", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
+    "O3": ["decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
+    "native": ["dissolve-groups", "decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
 }  # fmt: skip
 
 

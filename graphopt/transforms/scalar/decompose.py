@@ -1,19 +1,29 @@
-"""decompose: expansion of operators into simpler ones, on request."""
+"""decompose: expansion of operators into simpler ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from typing import Any, ClassVar
 
 from graphopt import ir
+from graphopt.analysis.symbolic import product, typical
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.passes.base import Pass
+from graphopt.rewrite import Builder, Match, Outcome
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
-from graphopt.rules import admitted_rules, all_rules
+from graphopt.rules import admitted_rules, all_rules, extension_decompositions
+
+#: Operators to expand by default on the CPU, by fuser, with the minimum number of elements of their first
+#: input. onnxruntime has no kernel for GroupNormalization, and a slow one for ReduceLogSumExp. There are no
+#: native kernels for these and for Shrink, but for the operators that they expand to.
+DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "builtin": {"GroupNormalization": 0, "ReduceLogSumExp": 4096},
+    "native": {"GroupNormalization": 0, "ReduceLogSumExp": 64, "Shrink": 64},
+}
 
 
 @cache
@@ -30,12 +40,17 @@ def decompositions() -> Mapping[str, Sequence[Rule]]:
 
 @dataclass(frozen=True)
 class Decompose(Pass):
-    """Expand the operators named in ``ops`` into simpler ones, as in ``decompose{ops=HardSwish}``.
+    """Expand operators into simpler ones: those named in ``ops``, as in ``decompose{ops=HardSwish}``.
 
-    By default, no operator is expanded, because onnxruntime has fast kernels. The pass supports Celu,
-    GroupNormalization, HardSigmoid, HardSwish, LayerNormalization, Softsign, ThresholdedRelu, and operators
-    for which other packages provide rules with ``pass_="decompose"``. An operator of another domain is named
-    ``domain::Name``.
+    By default, on CPUs, the pass expands GroupNormalization and, with many elements, ReduceLogSumExp; in
+    pipelines with native kernels also Shrink, because a kernel computes the simpler operators in one pass
+    over memory. onnxruntime has fast kernels for other operators. Decompositions of other packages (entry
+    points ``graphopt.decompositions``) are applied by default, too, and those of the caller (``rules=[…]``
+    with ``pass_="decompose"``) in any case.
+
+    The pass supports Celu, GroupNormalization, HardSigmoid, HardSwish, LayerNormalization, ReduceLogSumExp,
+    Shrink, Softsign, ThresholdedRelu, and operators for which other packages provide rules with
+    ``pass_="decompose"``. An operator of another domain is named ``domain::Name``.
 
     Attributes:
         ops: operators to expand.
@@ -54,6 +69,33 @@ class Decompose(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the decompositions that the options' numerics admit."""
-        asked = [how for op_type in self.ops for how in decompositions()[op_type]]
-        admitted = admitted_rules(cx.options, pass_=self.name)
-        apply_rules([how for how in asked if how in admitted], model, cx)
+        requested = [how for op_type in self.ops for how in decompositions()[op_type]]
+        chosen = requested if self.ops else list(_by_default(cx))
+        own = [how for how in cx.options.rules if how.pass_ == self.name]
+        admitted = {how.name for how in admitted_rules(cx.options, pass_=self.name)}
+        apply_rules([how for how in (*chosen, *own) if how.name in admitted], model, cx)
+
+
+def _by_default(cx: Context) -> Iterator[Rule]:
+    """The decompositions that run by default."""
+    table = DEFAULTS["native" if cx.options.kernels else "builtin"]
+    if cx.options.device.kind == "cpu":
+        for op_type, least in table.items():
+            yield from (_sized(how, least) for how in decompositions()[op_type])
+    yield from extension_decompositions()
+
+
+def _sized(rule: Rule, least: int) -> Rule:
+    """``rule``, only for nodes whose first input has at least ``least`` elements; typical ones if unknown."""
+    if not least:
+        return rule
+
+    @wraps(rule.replace)
+    def decompose(op: Builder, m: Match, **arguments: Any) -> Outcome:
+        shape = m.shape(m.root.inputs[0])
+        elements = None if shape is None else typical(product(shape))
+        if elements is None or elements < least:
+            return m.no(f"it has fewer than {least} elements", m.root.inputs[0])
+        return rule.replace(op, m, **{name: arguments[name] for name in rule.arguments})
+
+    return replace(rule, replace=decompose)
