@@ -97,6 +97,8 @@ def gather_instead_of_split(op: Builder, m: Match, x: ir.Value) -> Outcome:
     axis = axis_of(m, m.root, m.rank(x))
     if axis is None or not all(_is_squeezed(m, part, axis) for part in m.root.outputs):
         return m.no("not every part of the Split is squeezed along its axis", x)
+    if not any(part.uses() for part in m.root.outputs):
+        return m.no("no part is read", x)
     return tuple(
         unsqueeze(op, m, op.Gather(x, np.array(index, np.int64), axis=axis), [axis]) if part.uses() else None
         for index, part in enumerate(m.root.outputs)

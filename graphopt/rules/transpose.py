@@ -132,6 +132,8 @@ def split_before_transpose(op: Builder, m: Match, x: ir.Value, rest: tuple[ir.Va
             back is None or [perm[a] for a in back[1]] != sorted(perm) for back in backs
         ):
             return m.no("not every part is transposed back", part)
+    if not any(part.uses() for part in m.root.outputs):
+        return m.no("no part is read", x)
     parts = op.like(m.root, [x, *rest], axis=perm[axis])
     parts = parts if isinstance(parts, tuple) else (parts,)
     return tuple(
