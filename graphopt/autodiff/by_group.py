@@ -90,7 +90,7 @@ class ByGroup(ByRule):
         return None if node.op_identifier() in self.groups else super().rule(node, cx)
 
     def has_gradient(self, output: ir.Value, cx: Context) -> bool:
-        """Whether ``output`` of a node may have a gradient: of a group, if the backward function reads it."""
+        """Whether ``output`` may have a gradient; in the case of a group, whether the backward function reads it."""
         node = output.producer()
         group = None if node is None else self.groups.get(node.op_identifier())
         if node is not None and group is not None:
@@ -182,8 +182,8 @@ def differentiate(
     """The joint graph of ``model``, with calls of the forward and backward functions of its groups.
 
     Args, Raises: as for :func:`graphopt.autodiff.joint_graph.differentiate`, except that members of groups of
-        names, such as ``params``, are omitted if their gradient would have to pass an operator without one.
-        The attribute ``excluded`` of the result has the reasons.
+        names, such as ``params``, are omitted if their gradient would have to pass an operator without a
+        gradient. The attribute ``excluded`` of the result has the reasons.
     """
     return joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=ByGroup())
 

@@ -51,8 +51,9 @@ class Joint:
         state: the name of the output with the next value of each running statistic of BatchNormalization in
             training mode, by the name of the statistic.
         opset: the opset that the model was converted to; ``None`` if it was not converted.
-        excluded: the reason why members of groups of names, such as ``params``, have no gradient: it would
-            have to pass an operator without one. Only if the model is differentiated by group.
+        excluded: the reasons why members of groups of names, such as ``params``, have no gradient: an
+            operator without a gradient separates them from the loss. Only if the model is differentiated by
+            group.
     """
 
     model: ir.Model = field(repr=False)

@@ -59,7 +59,7 @@ def differentiate(
             also for groups with compiled kernels. By default, nothing is fused.
         by_group: differentiate groups of nodes, as :func:`partition` finds them. Each becomes a forward and a
             backward function, which are inlined before nodes are fused. A member of ``params`` or ``inputs``
-            whose gradient would have to pass an operator without one is omitted, not an error;
+            whose gradient would have to pass an operator without a gradient is omitted, and is not an error;
             ``excluded`` of the result has the reasons.
 
     Raises:

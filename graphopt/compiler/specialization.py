@@ -155,7 +155,7 @@ class _VariantOptimizer:
 
     @cached_property
     def inputs(self) -> InputOptions:
-        """The inputs for the comparison of the general model: also those of the profile."""
+        """The inputs for the comparison of the general model, including the inputs of the profile."""
         given = self.env.inputs
         return replace(given, examples=(*given.examples, *self.restricted.profile.shapes))
 

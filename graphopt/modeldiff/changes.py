@@ -165,7 +165,7 @@ class _Difference:
         return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
 
     def _renamed(self, line: Line, operand: Operand) -> Operand:
-        """The operand after the change that corresponds to ``operand``, an operand before the change."""
+        """The operand of the new line that corresponds to ``operand`` of the old line."""
         if operand.name is None:
             return operand
         owner = owner_of(line.path)

@@ -28,8 +28,8 @@ guards are eliminated, or become a choice between the specialized and the genera
 PyTorch's JIT executor are ``prim::Guard`` and ``prim::BailOut``.
 
 ``ok = TypeCheck(x…)`` with the same attribute ``seen``, a JSON list with one assumption for each input: a
-scalar that is true if all assumptions hold. Equal symbols denote equal sizes, among the inputs of one node
-only. ``guard-groups`` makes it the condition of an If whose branches are a specialized and a general version
+scalar that is true if all assumptions hold. Equal symbols denote equal sizes only among the inputs of one
+node. ``guard-groups`` makes it the condition of an If whose branches are a specialized and a general version
 of a group; ``lower-fallbacks`` replaces it by standard operators, as no runtime implements it. The
 counterpart is ``prim::TypeCheck``, with ``prim::FallbackGraph`` for the general version.
 
@@ -109,7 +109,7 @@ def is_type_check(node: ir.Node | None) -> bool:
 
 
 def type_checks_of(model: ir.Model) -> list[ir.Node]:
-    """All checks of the assumptions of specialized groups, in bodies and functions too."""
+    """All checks of the assumptions of specialized groups, also in bodies and functions."""
     return [node for graph in ir.graphs_of(model) for node in graph if is_type_check(node)]
 
 

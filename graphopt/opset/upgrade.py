@@ -110,7 +110,7 @@ def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 
 def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Flatten the axes, as onnx's converter does for some axes only, which it requires to be known."""
+    """Flatten the axes; onnx's converter does so only for some axes, which it requires to be known."""
     if node.name == REFERRING:
         shape, flat, done = (f"{node.name}_{suffix}" for suffix in ("shape", "flat", "done"))
         flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])

@@ -16,12 +16,12 @@ from graphopt.transforms.profile.insert_guards import InsertGuards
 
 @dataclass(frozen=True)
 class AssumedFacts:
-    """Facts about a model, and stronger ones about a copy with a guard behind each annotated value.
+    """Facts about a model, and stronger facts about a copy with a guard after each annotated value.
 
     Attributes:
         cx: the context of the model.
         assumed: the context of the copy.
-        copies: for each value of the model the value that its readers in the copy read.
+        copies: for each value of the model, the value that its readers in the copy read.
         guarded: the values with a guard in the copy.
         names: the symbols that guards have introduced.
     """

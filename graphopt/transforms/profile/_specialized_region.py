@@ -34,7 +34,7 @@ class Assumptions:
 
     Attributes:
         dims: the dims of each value that is a tensor, as the specialized region declares them.
-        checked: the values to check, with what has to be checked: facts about the model imply the rest.
+        checked: the values to check, with the properties to check; facts about the model imply the rest.
     """
 
     dims: _Dims
@@ -86,7 +86,7 @@ def _all_equal(dims: Sequence[Dim | None], cx: Context) -> bool:
 
 
 def _checked(dim: Dim, known: Dim | None, names: Mapping[Dim, ProfiledDim], unequal: set[Dim]) -> ProfiledDim:
-    """What must be checked of ``dim``, of which the model implies ``known``."""
+    """The check that ``dim`` requires, given that the model implies ``known``; ``ANY`` for none."""
     if isinstance(dim, int):
         return ANY if dim == known else dim
     return names[dim] if dim in unequal else ANY
@@ -99,7 +99,8 @@ class SpecializedRegion:
     Attributes:
         group: the nodes, with their interface.
         assumptions: the assumptions of the specialized version.
-        model: the specialized version: its inputs and initializers have the names of the values read.
+        model: the specialized version, whose inputs and initializers have the names of the values that it
+            reads.
         before: the estimated number of nodes that a run of the general version executes, if the assumptions
             hold.
         after: the number for the specialized version.

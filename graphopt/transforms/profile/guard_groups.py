@@ -32,14 +32,14 @@ class GuardGroups(Pass):
     ``If(TypeCheck(x)) {g(x)} else {f(x)}``. ``g`` is ``f`` simplified for the shapes that the check names,
     and is kept if it executes so many nodes fewer that the guard pays. Both branches share outer values, such
     as weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
-    Bodies of ungrouped nodes, and functions that are autodiff groups, have groups of their own. Nodes whose
-    group is not guarded stay as they are, with the reason. Guarded groups are not visited again.
+    Bodies of ungrouped nodes, and functions that are autodiff groups, have separate groups. Nodes whose group
+    is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again.
 
-    A fact about a value that a group reads is the one of its first use, else the one of its producer: facts
-    are inferred from all annotations.
+    Facts are inferred from all annotations. For a value that a group reads, the fact at its first use applies,
+    otherwise the fact at its producer.
 
-    Modelled on ``guardFusionGroups`` and ``guardDifferentiableGraph`` of PyTorch's JIT, which guard groups
-    that have been formed before; here the gain decides which nodes belong to a group.
+    Modelled on ``guardFusionGroups`` and ``guardDifferentiableGraph`` of PyTorch's JIT, which guard existing
+    groups; here the gain determines the nodes of a group.
 
     Attributes:
         cost: the number of executed nodes that a guard costs; a specialized version has to save more.
@@ -141,7 +141,7 @@ class GuardGroups(Pass):
         moved = edit.split_off(graph, nodes, [], group.outputs, "moved", {})
         edit.set_outputs(general, edit.append_body(moved, general))
         for value in general.outputs:
-            value.shape = None  # it may differ between branches; onnxruntime infers it
+            value.shape = None  # the shape may differ between branches; onnxruntime infers it
         edit.note_origin([check, choice], list(nodes), self.name)
         edit.resync("guard")
         if graphopt_operators.has_groups(region.model):
@@ -158,7 +158,7 @@ def _unsupported(model: ir.Model) -> str | None:
 
 
 def _roots(model: ir.Model) -> Iterator[ir.Graph]:
-    """The main graph, and the functions that are autodiff groups; other functions are inlined before."""
+    """The main graph, and the functions that are autodiff groups; all other functions have been inlined."""
     yield model.graph
     version = ir.standard_version(model.opset_imports)
     for function in model.functions.values():

@@ -22,11 +22,11 @@ from graphopt.profile.guard_nodes import GuardNodes
 class LowerFallbacks(Pass):
     """Replace ``TypeCheck(x…)`` by nodes that compute it, so that onnxruntime chooses the version of a group.
 
-    The nodes compare the sizes in question, at the same place, in bodies and functions too. A check that
-    always or never holds becomes a constant.
+    The nodes compare the sizes in question at the site of the check, also in bodies and functions. A check
+    that always or never holds becomes a constant.
 
     The counterpart in PyTorch's JIT is ``replaceFallbackGraphWithFallbackFunction``, which makes the general
-    version a function with an executor of its own.
+    version a function with a separate executor.
     """
 
     name: ClassVar[str] = "lower-fallbacks"
