@@ -90,7 +90,7 @@ class ByGroup(ByRule):
         return None if node.op_identifier() in self.groups else super().rule(node, cx)
 
     def has_gradient(self, output: ir.Value, cx: Context) -> bool:
-        """Whether ``output`` may have a gradient; in the case of a group, whether the backward function reads it."""
+        """Whether ``output`` may have a gradient; for a group, whether the backward function reads it."""
         node = output.producer()
         group = None if node is None else self.groups.get(node.op_identifier())
         if node is not None and group is not None:

@@ -35,8 +35,8 @@ class GuardGroups(Pass):
     Bodies of ungrouped nodes, and functions that are autodiff groups, have separate groups. Nodes whose group
     is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again.
 
-    Facts are inferred from all annotations. For a value that a group reads, the fact at its first use applies,
-    otherwise the fact at its producer.
+    Facts are inferred from all annotations. For a value that a group reads, the fact at its first use
+    applies, otherwise the fact at its producer.
 
     Modelled on ``guardFusionGroups`` and ``guardDifferentiableGraph`` of PyTorch's JIT, which guard existing
     groups; here the gain determines the nodes of a group.
