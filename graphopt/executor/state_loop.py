@@ -101,7 +101,7 @@ class _Step:
     buffers: dict[str, OrtValue]
 
     def overwritten(self, sources: Mapping[str, str]) -> set[str]:
-        """The inputs whose values the call overwrites; ``sources`` is the input by output."""
+        """The inputs whose values the call overwrites; ``sources`` has the input for each output."""
         bound = ((sources[output], buffer) for output, buffer in self.buffers.items())
         return {source for source, buffer in bound if buffer is self.values.get(source)}
 

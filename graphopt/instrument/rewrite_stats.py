@@ -58,7 +58,7 @@ class Stats(PassInstrumentation):
         weight_bytes: the size of all weights after each pass, in bytes, by index of the pass.
         makers: the pass that created each constant of the main graph, by name of the constant; ``""`` for
             constants of the original.
-        running: the current pass, or the last.
+        running: the current pass, or the last one.
     """
 
     def __init__(self, *, by_pass: bool = False) -> None:

@@ -165,7 +165,7 @@ class Builder:
 
 
 def _as_attribute(op_type: str, name: str, given: Any, precise: bool) -> Any:
-    """``given`` as attribute ``name`` represents it: floats rounded to single precision."""
+    """The value of attribute ``name`` for ``given``: floats are rounded to single precision."""
     if isinstance(given, list | tuple) and any(isinstance(item, float) for item in given):
         return [_as_attribute(op_type, name, item, precise) for item in given]
     if not isinstance(given, float | np.floating):

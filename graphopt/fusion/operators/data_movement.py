@@ -1,4 +1,4 @@
-"""Data movement and casts: in a loop nest, another index and no computation."""
+"""Data movement and casts: in a loop nest, they change an index and compute nothing."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
 
 
 def parameters(m: Match, node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """The scales, positive floats, and the zero points of the same shape; ``None`` if unknown.
+    """The scales (positive floats) and the zero points, of one shape; ``None`` if unknown.
 
     A single scale is given as a scalar.
     """
