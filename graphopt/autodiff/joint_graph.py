@@ -43,8 +43,8 @@ class Joint:
         loss: the name of the loss; ``None`` if cotangents are inputs.
         target: the name of the input with the target of the loss, if it was added.
         gradients: the name of each gradient, by the name of the differentiated value.
-        cotangents: the name of each input with a cotangent, by the name of the value: ``cotangent.y`` for y,
-            or similar. Includes the loss if it is scaled.
+        cotangents: by the name of a value, the name of the input for its cotangent: ``cotangent.y`` for y, or
+            similar. Includes the loss if it is scaled.
         unrelated: names of values that the loss does not depend on; explicitly requested ones have a gradient
             of zeros.
         stopped: active nodes through which the gradient flows only in part, or not at all, with reasons.

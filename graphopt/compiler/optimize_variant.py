@@ -55,8 +55,9 @@ def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bo
     """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
-    need not satisfy ``guard``; inputs generated for the reference satisfy it. Verification also feeds inputs that
-    have a default. A reference without the inputs that the guard assumes to be absent ignores such feeds.
+    need not satisfy ``guard``; inputs generated for the reference satisfy it. Verification also feeds inputs
+    that have a default. A reference without the inputs that the guard assumes to be absent ignores such
+    feeds.
     """
     from graphopt.specialization.specialize_inputs import specialize_inputs
 

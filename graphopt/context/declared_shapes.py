@@ -10,9 +10,9 @@ def drop_contradicted_shapes(cx: Context) -> None:
     """Drop the declared shapes of inner values of the graph and its bodies that contradict inferred ones.
 
     Exporters record the sizes of their example inputs. onnxruntime only warns if inference contradicts a
-    declaration, and uses the declaration: with the other dims constant, its fusions insert a Reshape to
-    the wrong size. A graph output keeps its declaration, which is part of the signature; its readers read a
-    value without one.
+    declaration, and then uses the declaration: if the other dims are constant, its fusions insert a Reshape
+    to the wrong size. A graph output keeps its declaration, which is part of the signature; its readers read
+    a value without a declaration.
     """
     graph = cx.model.graph
     returned = dict.fromkeys(graph.outputs)

@@ -240,7 +240,7 @@ class Costs:
                 raise ValueError(f"no figures of {' or '.join(ops)} have the axis {name!r}")
 
     def _hint(self, best: Estimate) -> str | None:
-        """The hint if ``best`` does not pay: to measure on this machine, or for longer."""
+        """The hint if ``best`` does not pay: measure on this machine, or for longer."""
         if self.passes is None:
             return "graphopt calibrate measures that on this machine"
         if self.rough and best.ratio < LEAST_GAIN:

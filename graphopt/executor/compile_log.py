@@ -31,7 +31,7 @@ class Compilation:
     """One compilation of a plan.
 
     Attributes:
-        id: its number among the compilations of the executor, its forward and its backward models, from 1.
+        id: its number, from 1, among the compilations of the forward and backward models of the executor.
         kind: the kind of the plan.
         cause: the reason for it.
         pipeline: the name or the text of its pipeline.

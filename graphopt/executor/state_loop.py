@@ -63,8 +63,10 @@ class _State:
         facts: the interface of these values for guards.
         own: inputs whose values the loop may overwrite.
         constant: outputs that had the type and shape of their inputs in the last call.
-        spare: by output, the buffer that does not contain the state, for outputs that alternate between two.
-        key, buffers: those of calls that overwrite the whole state, after which the values are the same.
+        spare: for each output that alternates between two buffers, the buffer that does not contain the
+            state.
+        key, buffers: the key and the buffers of calls that overwrite the whole state, after which the values
+            are the same.
     """
 
     values: dict[str, OrtValue] = field(default_factory=dict)
@@ -236,7 +238,7 @@ class StateLoop:
         return _Step(plan, given, values, feeds, key, buffers)
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: Set[str]) -> dict[str, OrtValue]:
-        """The buffers for outputs of known shape: of the input if that is safe, else the spare buffer."""
+        """For outputs of known shape: the buffer of the input if that is safe, else the spare one."""
         checks, spares = plan.prepare().buffers, self._state.spare
         pairs = [
             (output, source)

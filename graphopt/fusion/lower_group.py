@@ -78,7 +78,7 @@ class _Lowering:
         raise first
 
     def _loop_orders(self) -> list[list[int]]:
-        """Candidate loop orders, outermost first: reduction loops innermost, or outside of one other loop."""
+        """Candidate loop orders, outermost first. Reduction loops are innermost, or around one other loop."""
         outer, reduced = self._nest.outer, self._nest.reduction_loops or []
         if not reduced:
             return [self._interleaved_last(outer)]

@@ -33,7 +33,7 @@ _ELSEWHERE = ("rotary_embedding_dim", "scale", "is_packed_batching")
 
 
 def _rotated(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
-    """x * cos, and rotate_half(x) * sin: halves swapped, then the first negated."""
+    """x * cos, and rotate_half(x) * sin. rotate_half swaps the halves, then negates the first."""
     return op.Add(op.Mul(x, c), op.Mul(op.Concat(op.Neg(b), a, tag="joined"), s))
 
 

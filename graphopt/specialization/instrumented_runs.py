@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class InstrumentedRun(NamedTuple):
-    """One run: its feeds, the given ones among them, and the observed values."""
+    """One run: its feeds, which include the given ones, and the observed values."""
 
     feeds: Mapping[str, Any]
     given: Mapping[str, Any]

@@ -33,7 +33,7 @@ class Group:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as text of
             :class:`graphopt.rewrite.rewrite_filter.RewriteSite`.
-        speed: whether their only purpose is speed: they stay only if the model is faster with them.
+        speed: whether their only purpose is speed: they are kept only if the model is faster with them.
         whole: whether its owners are not tried one by one.
     """
 

@@ -65,7 +65,7 @@ class FloorDiv(Atom):
 
 
 class OrElse(Atom):
-    """``operands[0]``, or ``operands[1]`` if the former is 0."""
+    """``operands[0]``, or ``operands[1]`` if ``operands[0]`` is 0."""
 
     __slots__ = ()
     value = staticmethod(lambda first, otherwise: first or otherwise)

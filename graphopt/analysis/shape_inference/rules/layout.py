@@ -93,7 +93,7 @@ def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]
 
 
 def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
-    """Whether the dim for ``entry`` can be 0: as a -1, or as the copy of a 0."""
+    """Whether the dim for ``entry`` can be 0: inferred for a -1, or copied from a dim of 0."""
     if entry == -1:
         return True
     if known_nonzero(entry):
@@ -131,7 +131,7 @@ def flatten(node: NodeFacts) -> Fact:
 
 
 def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether the node specifies axes, and their values: an input since opset ``since``."""
+    """Whether the node specifies axes, and their values. The axes are an input from opset ``since`` on."""
     if node.version < since:
         axes = node.attr_ints("axes")
         return axes is not None, axes

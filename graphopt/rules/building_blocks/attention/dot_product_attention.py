@@ -32,7 +32,7 @@ from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 
 #: Largest magnitude of the other scores, relative to the mask constant, that the constant still dominates.
 _MASK_DOMINANCE = 1e-3
-#: The mask constant of kernels with a causal flag: finite, the lowest float.
+#: The mask constant of kernels with a causal flag: the lowest finite float.
 _KERNEL_MASK_VALUE = float(np.finfo(np.float32).min)
 
 
