@@ -76,14 +76,14 @@ class BodyGradient:
         """
         op, edit = self.op, self.op.cx.edit
         outputs = self._as_outputs(results)
-        made = op.made_since(0)
+        made = op.nodes_since(0)
         needed, copied = self._dependencies(made, inputs, is_saved)
         values: dict[ir.Value, ir.Value] = {}
         mark = op.mark()
         for value in needed:
             if ir.constant_of(value) is None and value.producer() not in copied:
                 values[value] = resolve(value)
-        first = op.made_since(mark)
+        first = op.nodes_since(mark)
         self._lift_constants([*first, *copied, *made])
         copier = op.cloner(values)
         copies = copier.nodes(copied)

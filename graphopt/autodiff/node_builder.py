@@ -191,10 +191,10 @@ class NodeBuilder:
         return self.graph
 
     def mark(self) -> int:
-        """The current position in the sequence of nodes, for :meth:`made_since` and :meth:`drop_unread`."""
+        """The current position in the sequence of nodes, for :meth:`nodes_since` and :meth:`drop_unread`."""
         return len(self._made)
 
-    def made_since(self, mark: int) -> list[ir.Node]:
+    def nodes_since(self, mark: int) -> list[ir.Node]:
         """The nodes created since ``mark``, in order."""
         return self._made[mark:]
 

@@ -256,10 +256,10 @@ def _apply_rule(
     except UnknownType as error:
         raise node.unknown("element type", error.value, node.cx.dtype) from error
     except NoGradient as error:
-        if any(made.name == error.node for made in op.made_since(mark)):
+        if any(made.name == error.node for made in op.nodes_since(mark)):
             raise node.refusal(f"{error.op} in it: {error.reason}", hint=error.hint) from error
         raise
-    made_names = {made.name for made in op.made_since(mark)} if len(op.stopped) > before else set()
+    made_names = {made.name for made in op.nodes_since(mark)} if len(op.stopped) > before else set()
     for index, item in enumerate(op.stopped[before:], before):
         if item.node in made_names:  # a node of the decomposition of ``node``
             op.stopped[index] = replace(item, op=node.op_type, node=node.label)
@@ -341,7 +341,7 @@ def vjp_since(
     op: GraphBuilder, mark: int, cotangents: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> dict[ir.Value, ir.Value]:
     """The cotangents of ``wrt``, through the nodes created since ``mark``."""
-    return _backward(op, op.made_since(mark), cotangents, wrt).gradients
+    return _backward(op, op.nodes_since(mark), cotangents, wrt).gradients
 
 
 def vjp_of_standard_function(

@@ -127,8 +127,8 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
         if (folder := chosen["save_repro"]) is not None:
             from graphopt.debug.drop_faulty_rewrites import saving
 
-            how = (settings, env.device, tuple(chosen["command"]))
-            found = saving(Path(folder), env.load(original), attempt, *how)
+            command = tuple(chosen["command"])
+            found = saving(Path(folder), env.load(original), attempt, settings, env.device, command)
         run = partial(_produce, original=original, found=found, repairs=not chosen["strict"])
         if (tune := chosen["tune"]) is None:
             candidate, report = run(attempt, candidate)

@@ -72,7 +72,7 @@ def record_profile(
             if isinstance(given, Mapping):
                 recorder.run(given)
             else:
-                recorder.make_up(given)
+                recorder.run_generated(given)
         return recorder.profile
 
 
@@ -119,7 +119,7 @@ def specialize(
     variants = requested_variants(restricted.model, how, policy)
     optimizer = _VariantOptimizer(env, restricted, len(variants))
     if env.options["tune"] is not None:
-        combine = None if bundle else partial(with_variant, how=how)
+        combine = None if bundle else partial(with_variant, request=how)
         policy = replace(policy, gain=optimizer.measured_gain(combine))
     strict = env.options["strict"]
     general = optimizer.general(model, original)

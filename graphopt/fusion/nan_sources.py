@@ -54,7 +54,7 @@ def may_make_nan(value: ir.Value, cx: Context) -> bool:
         node = pending.pop().producer()
         if node is None or find(node) is None or node.op_type in ("IsNaN", "IsInf"):
             continue
-        if _is_float(node.outputs[0], cx) and _makes_nan(node):
+        if _is_float(node.outputs[0], cx) and _may_create_nan(node):
             return True
         for operand in node.inputs:
             if operand is not None and operand not in visited and len(visited) < _MOST:
@@ -63,7 +63,7 @@ def may_make_nan(value: ir.Value, cx: Context) -> bool:
     return False
 
 
-def _makes_nan(node: ir.Node) -> bool:
+def _may_create_nan(node: ir.Node) -> bool:
     """Whether finite numbers may become NaN in ``node`` itself."""
     match node.op_type, [value for value in node.inputs if value is not None]:
         case "Sqrt" | "Log", [x]:

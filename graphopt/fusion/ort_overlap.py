@@ -34,7 +34,7 @@ def overlap(node: ir.Node, cx: Context) -> str | None:
         return "onnxruntime computes it on quantized values"
     if node.op_type in ("Mul", "Div") and _scales_product(node):
         return "onnxruntime fuses the scale into the adjacent product"
-    if node.op_type == "Add" and any(_makes_gemm(value, cx) for value in node.inputs):
+    if node.op_type == "Add" and any(_becomes_gemm(value, cx) for value in node.inputs):
         return "onnxruntime fuses the sum into the product"
     if node.op_type in _GEMM_ACTIVATIONS and _follows_gemm(node, cx):
         return "onnxruntime fuses the activation into the product"
@@ -115,7 +115,7 @@ def _scales_product(node: ir.Node) -> bool:
     )
 
 
-def _makes_gemm(value: ir.Value | None, cx: Context) -> bool:
+def _becomes_gemm(value: ir.Value | None, cx: Context) -> bool:
     """Whether ``value`` is a matrix product with an added bias that forms a Gemm."""
     if value is None or not _only_reader(value) or _op(value.producer()) != "MatMul":
         return False
@@ -134,7 +134,7 @@ def _follows_gemm(node: ir.Node, cx: Context) -> bool:
     return (
         producer is not None
         and producer.op_type == "Add"
-        and any(_makes_gemm(other, cx) for other in producer.inputs)
+        and any(_becomes_gemm(other, cx) for other in producer.inputs)
     )
 
 

@@ -46,10 +46,10 @@ from graphopt.ir.printer import (
     print_node,
 )
 from graphopt.ir.provenance import (
+    created_by,
     is_fused,
     is_within,
     label,
-    made_by,
     makers,
     mark_fused,
     noted_scopes,

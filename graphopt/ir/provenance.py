@@ -31,13 +31,13 @@ def origins(node: onnx_ir.Node) -> tuple[str, ...]:
     return (label(node),)
 
 
-def made_by(node: onnx_ir.Node) -> str | None:
+def created_by(node: onnx_ir.Node) -> str | None:
     """The rule or pass that created ``node``; ``None`` for an original node."""
     return node.metadata_props.get(_BY)
 
 
 def makers(node: onnx_ir.Node) -> tuple[str, ...]:
-    """The rules and passes that contributed to ``node``, in order, :func:`made_by` last."""
+    """The rules and passes that contributed to ``node``, in order, :func:`created_by` last."""
     recorded = node.metadata_props.get(_MAKERS)
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
 

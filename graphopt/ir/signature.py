@@ -50,7 +50,7 @@ class Port:
         """``tensor``, ``seq``, ``optional``, ``map``, ``sparse_tensor`` or ``""``."""
         return self.type.partition("(")[0]
 
-    def takes(self, shape: Sequence[int | str]) -> bool:
+    def accepts(self, shape: Sequence[int | str]) -> bool:
         """Whether ``shape`` fits the declaration; a symbol fits any size."""
         if self.dims is None:
             return True

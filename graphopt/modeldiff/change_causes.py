@@ -58,7 +58,7 @@ def _author(change: Change, rewritten: Mapping[ir.Node, str], default: str) -> s
     if new is None:
         return default
     is_new = change.old is None or change.old.node is not new
-    return (ir.made_by(new) if is_new else None) or old or default
+    return (ir.created_by(new) if is_new else None) or old or default
 
 
 def _is_consequence(change: Change, rewritten: Mapping[ir.Node, str]) -> bool:

@@ -251,7 +251,7 @@ def check_profile(profile: Profile, model: ir.Model) -> None:
             if port is None:
                 raise unknown("input", name, ports)
             # a scalar declaration accepts any shape
-            fits = observed.shape is None or port.dims == () or port.takes(observed.shape)
+            fits = observed.shape is None or port.dims == () or port.accepts(observed.shape)
             if observed.type != port.type or not fits:
                 raise UsageError(
                     f"input {name!r} is {observed} in the profile, but the model declares {port}"

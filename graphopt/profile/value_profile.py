@@ -199,7 +199,7 @@ def unfit(port: Port, value: Any) -> str | None:
         return f"{port.name!r} holds {value.dtype}, not {port.element}"
     if 0 in shape:
         return f"{port.name!r} is empty"
-    return None if port.takes(shape) else f"{port.name!r} does not have the declared shape"
+    return None if port.accepts(shape) else f"{port.name!r} does not have the declared shape"
 
 
 def _shape(type_: str, value: Any) -> tuple[int, ...] | None:

@@ -42,7 +42,7 @@ def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
         node = main_node(group)
         took_part = tuple(name for name in ir.makers(node) if name in names)
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        yield Fused(ir.made_by(node) or "", took_part, op, ir.label(node), ir.origins(node))
+        yield Fused(ir.created_by(node) or "", took_part, op, ir.label(node), ir.origins(node))
 
 
 def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
@@ -51,7 +51,7 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
     groups: dict[tuple[ir.Graph, str | None, tuple[str, ...]], list[ir.Node]] = {}
     for graph in ir.graphs_of(model):
         for node in graph:
-            by = ir.made_by(node)
+            by = ir.created_by(node)
             if by in names:
                 groups.setdefault((graph, by, ir.origins(node)), []).append(node)
     return list(groups.values())
@@ -72,7 +72,7 @@ def native_in(model: ir.Model) -> Iterator[Fused]:
     for call in native_calls(model):
         inside = [node for node in model.functions[call.op_identifier()] if node.op_type != "Constant"]
         origins = tuple(dict.fromkeys(name for node in inside for name in ir.origins(node)))
-        by = (ir.made_by(call) or "fuse-groups",)
+        by = (ir.created_by(call) or "fuse-groups",)
         yield Fused(by[0], by, f"{call.domain}.{call.op_type}", ir.label(call), origins)
 
 

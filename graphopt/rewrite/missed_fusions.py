@@ -94,7 +94,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
                 for rule in seekers[node.op_type]
                 for candidate in _candidates(rule, node, cx, rule.anchors)
             ]
-            if ir.made_by(node) in names:  # the match may be part of a larger pattern
+            if ir.created_by(node) in names:  # the match may be part of a larger pattern
                 made = ir.makers(node)
                 found = [
                     candidate for candidate in found if candidate.refusal and candidate.rule.name not in made

@@ -13,14 +13,14 @@ from graphopt.rules.building_blocks.computed_constants import affordable, exact,
 from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
 
 
-def _lies_left(node: ir.Node, constant: ir.Value) -> bool:
+def _is_left_operand(node: ir.Node, constant: ir.Value) -> bool:
     """Whether the constant is the first operand of a Sub or Div."""
     return node.op_type in ("Sub", "Div") and node.inputs[0] is constant
 
 
 def _offset(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int, np.ndarray]:
     """(s, c) such that ``node`` computes s * x + c."""
-    if _lies_left(node, constant):
+    if _is_left_operand(node, constant):
         return -1, number
     return 1, -number if node.op_type == "Sub" else number
 
@@ -148,7 +148,7 @@ def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) ->
 
 def _scale(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int, np.ndarray]:
     """(p, f) such that ``node`` computes x ** p * f, where p is 1 or -1."""
-    if _lies_left(node, constant):
+    if _is_left_operand(node, constant):
         return -1, number
     return 1, 1 / number if node.op_type == "Div" else number
 

@@ -73,13 +73,13 @@ class Specialized:
     model: ir.Model | None = field(default=None, repr=False)
 
 
-def requested_variants(original: ir.Model, how: Specialization, policy: Policy) -> list[Variant]:
+def requested_variants(original: ir.Model, request: Specialization, policy: Policy) -> list[Variant]:
     """The variants of ``original`` for its profile."""
     inputs = Signature.of(original).inputs
     return variants_of(
-        how.profile,
-        how.strategy,
-        most=how.most,
+        request.profile,
+        request.strategy,
+        most=request.most,
         limits=policy.limits,
         optional=[port.name for port in inputs if port.role == "overridable" and policy.detects_absence],
         pinned=branch_inputs(original),
@@ -88,7 +88,7 @@ def requested_variants(original: ir.Model, how: Specialization, policy: Policy) 
 
 def build(
     original: ir.Model,
-    how: Specialization,
+    request: Specialization,
     variants: Iterable[Variant],
     optimized: tuple[ir.Model, Report],
     optimize: Callable[[Guard], tuple[ir.Model, Report]],
@@ -125,8 +125,8 @@ def build(
         kernels = variant_report.kernels
         reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio, kernels))
         if gain.shortfall is None:
-            branches.append(how.branch(variant, model))
+            branches.append(request.branch(variant, model))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
-    report = report.having(variants=reports, profiled_runs=how.profile.runs)
+    report = report.having(variants=reports, profiled_runs=request.profile.runs)
     share_initializers([general, *(branch.model for branch in branches)])
-    return Specialized(general, branches, plan, report, how.profile.model)
+    return Specialized(general, branches, plan, report, request.profile.model)

@@ -90,7 +90,7 @@ class InstrumentedRuns:
         outputs = run_once.named(signature, self._runners[0].run("off", feeds))
         return InstrumentedRun(feeds, feeds, self._observed(feeds, outputs))
 
-    def make_up(self, inputs: InputOptions) -> InstrumentedRun:
+    def run_generated(self, inputs: InputOptions) -> InstrumentedRun:
         """Run the model on ``inputs``, with generated arrays for missing ones.
 
         Raises:

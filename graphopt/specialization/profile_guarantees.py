@@ -70,7 +70,7 @@ def _complies(pattern: Pattern, signature: Signature, ranges: Mapping[str, Range
         observed = pattern.inputs.get(port.name)
         if observed is None or observed.shape is None or port.dims == ():
             continue
-        if not port.takes(observed.shape):
+        if not port.accepts(observed.shape):
             return False
         for dim, size in zip(port.named_dims, observed.shape, strict=False):
             first, last = ranges.get(str(dim), (0, None))

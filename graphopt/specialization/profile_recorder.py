@@ -79,7 +79,7 @@ class Recorder:
         """
         self._record(self._runs.run(feeds))
 
-    def make_up(self, inputs: InputOptions) -> None:
+    def run_generated(self, inputs: InputOptions) -> None:
         """Run the model on ``inputs``, with generated arrays for missing ones.
 
         Contents of generated inputs are not recorded.
@@ -88,7 +88,7 @@ class Recorder:
             UsageError: ``inputs`` do not fit the model.
             RuntimeFailure: the model fails on all generated inputs.
         """
-        self._record(self._runs.make_up(inputs))
+        self._record(self._runs.run_generated(inputs))
 
     def _record(self, run: InstrumentedRun) -> None:
         inputs = observe(self._types, run.feeds, contents=run.given)

@@ -212,7 +212,7 @@ class Checks:
         return verdict
 
 
-def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
+def versioned_model(found: Specialized, request: Specialization) -> ir.Model:
     """The versioned model of ``found``; the general model if there are no variants.
 
     Raises:
@@ -220,30 +220,30 @@ def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
     """
     if not found.branches:
         return found.general
-    model = _with_branches(found.general, found.branches, how)
+    model = _with_branches(found.general, found.branches, request)
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
     record_variants(model, [*found.plan, *read_variants(found.general)])
     return model
 
 
-def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Specialization) -> ir.Model:
-    """One model of ``general`` and the optimized ``model`` of ``variant``, in the form that ``how`` requests.
+def with_variant(general: ir.Model, model: ir.Model, variant: Variant, request: Specialization) -> ir.Model:
+    """One model of ``general`` and the optimized ``model`` of ``variant``, in the requested form.
 
     Raises:
         UnsupportedModel: the models can't be combined.
     """
-    return _with_branches(general, [how.branch(variant, model)], how)
+    return _with_branches(general, [request.branch(variant, model)], request)
 
 
-def _with_branches(general: ir.Model, branches: Sequence[Branch], how: Specialization) -> ir.Model:
+def _with_branches(general: ir.Model, branches: Sequence[Branch], request: Specialization) -> ir.Model:
     model = build_versioned_model(general, branches)
-    if how.single_file:
+    if request.single_file:
         lift_shared_initializers(model)
     return model
 
 
 def checked_model(
-    found: Specialized, how: Specialization, checks: Checks, *, strict: bool = False
+    found: Specialized, request: Specialization, checks: Checks, *, strict: bool = False
 ) -> Specialized:
     """``found`` with its versioned model and the kernels of that model, after all ``checks``.
 
@@ -256,10 +256,10 @@ def checked_model(
     if not found.branches:
         return replace(found, model=found.general)
     try:
-        model = versioned_model(found, how)
+        model = versioned_model(found, request)
         checks.buffers(model)
         libraries = checks.libraries(model)
-        verdict = checks.verify(model, found.branches, how.profile, libraries)
+        verdict = checks.verify(model, found.branches, request.profile, libraries)
     except (UnsupportedModel, VerificationFailed) as failure:
         if strict:
             raise

@@ -176,7 +176,7 @@ def test_rewrite_keeps_interface_names_and_records_provenance() -> None:
     assert model.graph.outputs[0].name == "y"
     assert watch.rewrites == [("double-abs", "second")]
     assert "second" in ir.origins(model.graph[0])
-    assert ir.made_by(model.graph[0]) == "double-abs"
+    assert ir.created_by(model.graph[0]) == "double-abs"
     assert b"graphopt" not in ir.to_bytes(model)
 
 

@@ -59,7 +59,7 @@ def test_trivial_branches_become_a_where(then: str, other: str, dims: str, left:
     assert ops(model) == left
     where = model.graph[-1]
     assert where.outputs[0].name == "y"
-    assert ir.origins(where) == ("If(y)",) and ir.made_by(where) == "add-if-then-else"
+    assert ir.origins(where) == ("If(y)",) and ir.created_by(where) == "add-if-then-else"
 
 
 @pytest.mark.parametrize(

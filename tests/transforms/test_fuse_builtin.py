@@ -12,7 +12,7 @@ from tests.model_testing import parse
 def rules_used(text: str) -> list[str | None]:
     model = parse(text, opset=18)
     FuseBuiltin().run(model, context_for(model))
-    return [ir.made_by(node) for node in model.graph if ir.made_by(node)]
+    return [ir.created_by(node) for node in model.graph if ir.created_by(node)]
 
 
 def test_attention_is_found_before_its_products_are_fused() -> None:

@@ -54,7 +54,7 @@ def test_carried_values(trips: int) -> None:
     model = _unrolled(_loop(trips, "d = Identity(c) w = Mul(v, k)"))
     assert ops(model) == (["Mul"] * trips if trips > 0 else ["Identity"])
     assert model.graph.outputs[0].name == "y"
-    assert trips < 1 or ir.made_by(model.graph[0]) == "unroll-loops"
+    assert trips < 1 or ir.created_by(model.graph[0]) == "unroll-loops"
 
 
 @pytest.mark.parametrize("opset", [11, 17])

@@ -63,7 +63,7 @@ class CudaFlags:
 
 measurement = shared_options.values_of(
     Measurement,
-    "how",
+    "chosen",
     "Measurement",
     shared_options.threads_option("one per core"),
     click.option("--processes", type=Count(1), default=7, help="Number of fresh processes.  [default: 7]"),
@@ -131,7 +131,7 @@ def command(
     models: tuple[Path, ...],
     against: tuple[str, ...],
     peer_python: str,
-    how: Measurement,
+    chosen: Measurement,
     cuda: CudaFlags,
     session_options: bool,
     kernels: bool,
@@ -158,10 +158,10 @@ def command(
     from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, SharedBuffers, cuda_options
 
-    check_file(how.plot, [".svg"])
+    check_file(chosen.plot, [".svg"])
     grid = parse_grid(input_shapes)
     inputs = InputOptions.parse((), input_files, run.settings.seed)
-    limits = RaceLimits(how.rounds, how.processes, how.warmup, how.seconds)
+    limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
     _check_models(models)
     _check_against(models, against)
     loaded = [api.load_model(path) for path in models]  # before the line about the device
@@ -175,15 +175,15 @@ def command(
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
-        bench = Bench(contestants, device, how.threads, provider_options, limits, session_options, shared)
+        bench = Bench(contestants, device, chosen.threads, provider_options, limits, session_options, shared)
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
-            run.console.print(*blocks(results[-1], bench, hot=how.hot))
+            run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
     notes = []
-    if how.plot is not None:
-        publish.write(how.plot, drawing(results))
-        notes.append(f"  wrote     {how.plot}")
+    if chosen.plot is not None:
+        publish.write(chosen.plot, drawing(results))
+        notes.append(f"  wrote     {chosen.plot}")
     failed = [
         one
         for one in contestants

@@ -179,11 +179,11 @@ def command(
     check_file(report_path, [".json"])
     check_folder(dump_dir)
     native = run.options.get("pipeline") == "native"
-    how = variants.specialization()
-    if how is not None and len(planned.sources) > 1:
+    request = variants.specialization()
+    if request is not None and len(planned.sources) > 1:
         raise UsageError("--profile needs one model; several are given")
     extra = _extra_options(run, tuning, input_shapes, input_files)
-    job = _Job(run, run.compiler.having(extra), how, variants.bundle, dump_dir)
+    job = _Job(run, run.compiler.having(extra), request, variants.bundle, dump_dir)
     if optimize_files.STDOUT in planned.targets:
         run.console.use_stderr()
         if native:
@@ -236,14 +236,14 @@ class _Job:
     Attributes:
         run: the context of the command.
         compiler: optimizes models.
-        how: the profile for variants, if any.
+        request: the profile for variants, if any.
         bundle: whether a bundle is written.
         dump_dir: the folder for the model after each pass.
     """
 
     run: Run
     compiler: Compiler
-    how: Specialization | None
+    request: Specialization | None
     bundle: bool
     dump_dir: Path | None
 
@@ -256,7 +256,7 @@ class _Job:
         from graphopt.cli.option_groups.instruments import Progress, instruments
         from graphopt.verification.verdict import INPUTS_HINT
 
-        run, how = self.run, self.how
+        run, request = self.run, self.request
         more = OptimizeOptions()
         if run.save_repro is not None:
             more["save_repro"] = run.save_repro / source.stem if several else run.save_repro
@@ -270,8 +270,8 @@ class _Job:
             compiler = self.compiler.having(more)
             result = (
                 compiler.optimize(source)
-                if how is None
-                else compiler.specialize(source, how, bundle=self.bundle)
+                if request is None
+                else compiler.specialize(source, request, bundle=self.bundle)
             )
             report = result.report
             if marks and not several:
@@ -282,11 +282,13 @@ class _Job:
                     optimize_files.mark(result.model.metadata_props)
             advance(None, "writing")
             before_save = time.perf_counter()
-            new_bytes, remarks = _write(run, result, target, how)
+            new_bytes, remarks = _write(run, result, target, request)
         end = time.perf_counter()
         about = f"{name}: " if several else ""
         if report.verdict is not None:
-            hint = INPUTS_HINT + ("" if how else "; --profile FILE.json tries the shapes of recorded runs")
+            hint = INPUTS_HINT + (
+                "" if request else "; --profile FILE.json tries the shapes of recorded runs"
+            )
             run.console.warn_unverified(report.verdict, about, hint)
         for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
             run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
@@ -300,7 +302,7 @@ class _Job:
 
 
 def _write(
-    run: Run, result: Result | Specialized, target: Path | None, how: Specialization | None
+    run: Run, result: Result | Specialized, target: Path | None, request: Specialization | None
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
     from graphopt.cli.files.check_output_paths import make_folder
@@ -316,7 +318,7 @@ def _write(
     report, library = result.report, library_of(target)
     remarks: list[str] = []
     with writing(report.libraries, library):
-        written = specialization.write(result, target, how)
+        written = specialization.write(result, target, request)
     if result.model is not None and not report.libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of the replaced model")
     return sum(run.invocation.wrote(written).values()), remarks

@@ -166,7 +166,7 @@ def _record(run: Run, recorder: Recorder, wanted: Sequence[tuple[str, InputOptio
         for number, (words, inputs) in enumerate(wanted):
             advance(number / len(wanted), words)
             try:
-                recorder.make_up(inputs)
+                recorder.run_generated(inputs)
             except (UsageError, RuntimeFailure, ResourceLimit) as error:
                 hint, message = error.hint, error.message
                 if isinstance(error, RuntimeFailure) and words and not inputs.shapes:

@@ -131,7 +131,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         except UsageError as error:
             text = error.message if str(file) in error.message else f"{file}: {error.message}"
             raise UsageError(text, hint=error.hint) from error
-    how = ExecutorOptions(
+    options = ExecutorOptions(
         strategy=chosen.fusion_strategy,
         profiled_runs=1 if chosen.profiled_runs is None else chosen.profiled_runs,
         compile="background" if chosen.background else "blocking",
@@ -148,7 +148,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
             stack.enter_context(graphopt.fuser(chosen.fuser))
         stack.enter_context(graphopt.optimized_execution(not chosen.no_optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
-        executor = run.compiler.compile(loaded, how)
+        executor = run.compiler.compile(loaded, options)
         share = shared_names(run.options.get("share_buffers", ()), executor.signature)
         rows: list[dict[str, Any]] = []
         for number in range(rounds):

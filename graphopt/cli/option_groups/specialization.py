@@ -116,11 +116,11 @@ def bundle_folder(output: str) -> Path:
     return folder
 
 
-def write(result: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
+def write(result: Result | Specialized, target: Path, request: Specialization | None) -> list[Path]:
     """Write a result to ``target``; returns the files."""
     from graphopt import api
 
-    if how is None:
+    if request is None:
         assert result.model is not None
         return api.save(result.model, target)
     from graphopt.specialization.build_variants import Specialized
@@ -130,6 +130,6 @@ def write(result: Result | Specialized, target: Path, how: Specialization | None
     if result.model is None:
         return save_bundle(result, target)
     external = config.current().external_data
-    if external is None and result.branches and not how.single_file:
+    if external is None and result.branches and not request.single_file:
         external = True  # branches share only weights in a separate file
     return api.save(result.model, target, external_data=external)

@@ -76,7 +76,7 @@ class UnrollLoops(Pass):
         copies = loop.trips
         if loop.trips >= self.full:
             whole = f"it runs {loop.trips} times; the limit is below {self.full}"
-            if self.factor < 2 or loop.trips < 2 * self.factor or ir.made_by(node) == self.name:
+            if self.factor < 2 or loop.trips < 2 * self.factor or ir.created_by(node) == self.name:
                 return whole
             if node.op_type == "Scan" or len(node.outputs) > len(loop.carried) or not loop.carried:
                 return f"{whole}, and it has stacked outputs"

@@ -45,7 +45,7 @@ class NodeConversion:
     references: References = field(default_factory=dict)
     dropped: Sequence[int] = ()
 
-    def carry_out(self, cx: Context, owner: str) -> None:
+    def apply(self, cx: Context, owner: str) -> None:
         """Update the node if it remains one node of the same operator; otherwise replace it for ``owner``."""
         for index in reversed(self.dropped):
             cx.edit.remove_node_output(self.node, index)

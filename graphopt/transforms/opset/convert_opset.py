@@ -67,7 +67,7 @@ class ConvertOpset(Pass):
         if needed > model.ir_version:
             cx.edit.raise_ir_version(needed)
         for conversion in conversions:
-            conversion.carry_out(cx, self.name)
+            conversion.apply(cx, self.name)
         if source != self.target:
             cx.remarks.append(f"opset {source} → {self.target}")
             lost = lost_kernels(model, source, cx)

@@ -30,11 +30,11 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
 def decompositions() -> Mapping[str, Sequence[Rule]]:
     """Decomposition rules by operator, as ``Name`` or ``domain::Name``, including rules of other packages."""
     found: dict[str, list[Rule]] = {}
-    for how in all_rules():
-        if how.pass_ == Decompose.name:
-            root = how.patterns[0][0]
+    for rule in all_rules():
+        if rule.pass_ == Decompose.name:
+            root = rule.patterns[0][0]
             for op_type in root.op_types:
-                found.setdefault(f"{root.domain}::{op_type}" if root.domain else op_type, []).append(how)
+                found.setdefault(f"{root.domain}::{op_type}" if root.domain else op_type, []).append(rule)
     return found
 
 
@@ -69,11 +69,11 @@ class Decompose(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the decompositions that the options' numerics admit."""
-        requested = [how for op_type in self.ops for how in decompositions()[op_type]]
+        requested = [rule for op_type in self.ops for rule in decompositions()[op_type]]
         chosen = requested if self.ops else list(_by_default(cx))
-        own = [how for how in cx.options.rules if how.pass_ == self.name]
-        admitted = {how.name for how in admitted_rules(cx.options, pass_=self.name)}
-        apply_rules([how for how in (*chosen, *own) if how.name in admitted], model, cx)
+        own = [rule for rule in cx.options.rules if rule.pass_ == self.name]
+        admitted = {rule.name for rule in admitted_rules(cx.options, pass_=self.name)}
+        apply_rules([rule for rule in (*chosen, *own) if rule.name in admitted], model, cx)
 
 
 def _by_default(cx: Context) -> Iterator[Rule]:
@@ -81,7 +81,7 @@ def _by_default(cx: Context) -> Iterator[Rule]:
     table = DEFAULTS["native" if cx.options.kernels else "builtin"]
     if cx.options.device.kind == "cpu":
         for op_type, least in table.items():
-            yield from (_sized(how, least) for how in decompositions()[op_type])
+            yield from (_sized(rule, least) for rule in decompositions()[op_type])
     yield from extension_decompositions()
 
 

@@ -80,10 +80,10 @@ class Plan:
 
     def key(self) -> str:
         """Identifies the library in the store."""
-        made_by = (self.compiler.version, self.compiler.kind, *self.compiler.command[1:])
+        created_by = (self.compiler.version, self.compiler.kind, *self.compiler.command[1:])
         calls = [word for call in (*self._compilations(), self._linking("")) for word in call]
         texts = [part for item in self._files.items() for part in item]
-        return key_of(_FORM, *made_by, *calls, *texts)
+        return key_of(_FORM, *created_by, *calls, *texts)
 
     def make(self, folder: Path, target: Path, progress: ProgressCallback | None = None) -> None:
         """Write the library to ``target``, with temporary files in ``folder``."""
