@@ -3,11 +3,11 @@
     python -m benchmarks.executor_agreement DIR --only 'loop|gpt2' --calls 200 --threads 8
 
 Each executor profiles the shapes of intermediate values, too (`watch="shapes"`), and is called in random
-order with all sets of shapes, each with several values. Further sets of shapes are derived from those of the
-recipe: a size that varies is replaced everywhere by 1 or by one less, if the original runs for it. At the
-level `off`, without onnxruntime's optimizations and with the bit-exact passes of `-O1`, outputs must be
-identical. Weights are not prepacked at this level, because kernels for prepacked weights add in another
-order. At the level `default`, with `-O3`, outputs must agree within the verifier's tolerance, or differ by at
+order with all sets of shapes, each with several values. Further sets of shapes are derived from those of
+the recipe: a size that varies is replaced everywhere by 1 or by one less, if the original runs for it.
+Without onnxruntime's optimizations (level `off`) and with bit-exact passes, outputs must be identical.
+Weights are not prepacked at this level, because kernels for prepacked weights add in another order. With
+the other settings (level `default`), outputs must agree within the verifier's tolerance, or differ by at
 most as much as those of the original differ between the levels. Specializations are not verified. The exit
 status is 1 if an output differs, a call or a specialization fails, or a thread does not end.
 """
@@ -15,6 +15,7 @@ status is 1 if an output differs, a call or a specialization fails, or a thread 
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import tempfile
 import threading
@@ -36,12 +37,30 @@ from graphopt.executor.plan_cache import ModelSource
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir import to_proto
 from graphopt.numerics import Numerics
+from graphopt.ops.graphopt_operators import guarded_branch
 from graphopt.ort.model_runs import Runs
 from graphopt.verification.output_comparison import Tolerance, compare, identical, largest_deviations
 
 Level = Literal["off", "default"]
-#: The pipeline for each level of onnxruntime's optimizations.
-PIPELINES: dict[Level, str] = {"off": "O1", "default": "O3"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The level of onnxruntime's optimizations, and arguments of `graphopt.compile`."""
+
+    level: Level
+    arguments: Mapping[str, Any]
+
+
+#: The settings of the executors, by name.
+SETTINGS = {
+    "O1": Setting("off", {"pipeline": "O1"}),
+    "O3": Setting("default", {"pipeline": "O3"}),
+    "O1, guarded groups": Setting(
+        "off", {"pipeline": "O1", "post_passes": ["guard-groups{cost=0}", "lower-fallbacks"]}
+    ),
+    "plan-optimized": Setting("default", {"pipeline": "plan-optimized"}),
+}
 #: The libraries of sessions at each level.
 LIBRARIES: dict[Level, Libraries] = {"off": UnpackedLibraries(), "default": Libraries()}
 #: Options of the executors that are tried, by description.
@@ -90,19 +109,21 @@ class Agreement:
     Attributes:
         calls, hits, misses: numbers of calls: all, on specializations, and on the general plan.
         plans, evicted: numbers of specializations, present and evicted.
+        guards: number of guarded groups in the present specializations.
         watched: number of watched intermediate values.
         largest: the largest difference of an output.
         faults: different outputs, failures and stuck threads.
     """
 
     model: str
-    level: Level
+    setting: str
     way: str
     calls: int = 0
     hits: int = 0
     misses: int = 0
     plans: int = 0
     evicted: int = 0
+    guards: int = 0
     watched: int = 0
     largest: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -115,7 +136,7 @@ def references(model: ir.Model | Path, inputs: Sequence[Feeds]) -> list[Referenc
     found = []
     for feeds in inputs:
         try:
-            outputs = {level: runs[level].run(level, feeds) for level in PIPELINES}
+            outputs = {level: runs[level].run(level, feeds) for level in LIBRARIES}
         except RuntimeFailure:
             continue
         found.append(Reference(feeds, outputs))
@@ -156,10 +177,10 @@ def _derived(shapes: Mapping[str, Any], all_sets: Sequence[Mapping[str, Any]]) -
             yield changed
 
 
-def executor_of(model: ir.Model | Path, options: ExecutorOptions, level: Level) -> Executor:
-    """An executor with the pipeline of ``level``, whose plans run with onnxruntime's optimizations at it."""
-    compiled = graphopt.compile(model, options, pipeline=PIPELINES[level], threads=1, verify=False)
-    factory = compiled._factory
+def executor_of(model: ir.Model | Path, options: ExecutorOptions, setting: Setting) -> Executor:
+    """An executor whose plans run with onnxruntime's optimizations at the level of ``setting``."""
+    compiled = graphopt.compile(model, options, threads=1, verify=False, **setting.arguments)
+    factory, level = compiled._factory, setting.level
     host = replace(factory.host, optimizations=level, libraries=lambda _: LIBRARIES[level])
     return Executor(ModelSource(model), replace(factory, host=host), options)
 
@@ -168,22 +189,22 @@ def check(
     name: str,
     model: ir.Model | Path,
     cases: Sequence[Reference],
-    level: Level,
+    setting: str,
     way: str,
     *,
     calls: int = 200,
     threads: int = 8,
 ) -> Agreement:
     """Call an executor from several threads, and compare all outputs."""
-    executor = executor_of(model, WAYS[way], level)
-    found = Agreement(name, level, way)
+    executor = executor_of(model, WAYS[way], SETTINGS[setting])
+    found = Agreement(name, setting, way)
     lock = threading.Lock()
 
     def work(order: Sequence[int]) -> None:
         for index in order:
             case = cases[index]
             try:
-                largest, fault = case.difference(level, executor.run(case.feeds))
+                largest, fault = case.difference(SETTINGS[setting].level, executor.run(case.feeds))
             except GraphoptError as error:
                 largest, fault = 0.0, f"failed: {error}"
             with lock:
@@ -202,6 +223,10 @@ def check(
     found.misses = state.hits("general")
     found.hits = state.runs - found.misses
     found.plans, found.evicted, found.watched = state.compiled, state.evicted, state.watched
+    models = [plan.model for plan in executor._specializer._plans.plans]
+    found.guards = sum(
+        guarded_branch(node) is not None for one in models for node in ir.walk_nodes(one.graph)
+    )
     found.faults += [*(f"not specialized: {failure}" for failure in state.failures), *state.remarks]
     return found
 
@@ -227,14 +252,15 @@ def _join(work: Sequence[Callable[[], None]], found: Agreement) -> None:
 def table(results: Sequence[Agreement]) -> str:
     """One line for each model and level; cells are hits + misses by way."""
     rows = []
-    for name, level in dict.fromkeys((one.model, one.level) for one in results):
-        by_way = {one.way: one for one in results if (one.model, one.level) == (name, level)}
+    for name, setting in dict.fromkeys((one.model, one.setting) for one in results):
+        by_way = {one.way: one for one in results if (one.model, one.setting) == (name, setting)}
         counts = [f"{by_way[way].hits} + {by_way[way].misses}" if way in by_way else "" for way in WAYS]
         largest = max(one.largest for one in by_way.values())
         faults = sum(len(one.faults) for one in by_way.values())
-        told = "identical" if largest == 0 and not faults else f"{largest:.0e}"
-        rows.append([name, PIPELINES[level], *counts, f"{faults} faults" if faults else told])
-    header = ["hits + misses", "pipeline", *WAYS, "largest difference"]
+        difference = "identical" if largest == 0 else f"{largest:.0e}"
+        guards = max(one.guards for one in by_way.values())
+        rows.append([name, setting, *counts, guards, f"{faults} faults" if faults else difference])
+    header = ["hits + misses", "pipeline", *WAYS, "guarded groups", "largest difference"]
     calls = sum(one.calls for one in results)
     note = f"{calls:,} calls, on {common.machine()}."
     return "\n".join([common.markdown_table(header, rows), "", note])
@@ -245,20 +271,25 @@ def main() -> int:
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--calls", type=int, default=200, help="calls of each executor (default: 200)")
     parser.add_argument("--threads", type=int, default=8, help="threads that call it (default: 8)")
+    parser.add_argument("--settings", default="", metavar="RE", help="only settings whose name matches")
     options = parser.parse_args()
     results: list[Agreement] = []
     with tempfile.TemporaryDirectory() as scratch:
         for case in common.progress(common.cases(options, Path(scratch))):
             cases = references(case.path, list(inputs_of(case.entry)))
-            for level in PIPELINES:
+            for setting in filter(re.compile(options.settings).search, SETTINGS):
                 for way in WAYS:
                     found = check(
-                        *(case.name, case.path, cases, level, way),
+                        *(case.name, case.path, cases, setting, way),
                         calls=options.calls,
                         threads=options.threads,
                     )
                     results.append(found)
-                    print(f"  {level}, {way}: {found.hits} + {found.misses}", file=sys.stderr, flush=True)
+                    print(
+                        f"  {setting}, {way}: {found.hits} + {found.misses}, {found.guards} guards",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     for fault in dict.fromkeys(found.faults):
                         print(f"    {fault}", file=sys.stderr, flush=True)
     facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}

@@ -149,7 +149,7 @@ class PlanFactory:
             if pipeline.by_pass:
                 prepared = annotate_inputs(model, guard, profile)
             else:
-                prepared = specialize_inputs(model, guard, None if source is None else profile)
+                prepared = specialize_inputs(model, guard, profile)
             request = PlanRequest(prepared, pipeline, original, guard, is_derived=source is not None)
             kept = KeptModel(self._optimized(compilation, request))
             plan = Plan("", "optimized", kept, self.host, compilation, guard, kind)

@@ -24,7 +24,7 @@ from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import is_optimizing, is_profiling, note_executed
-from graphopt.executor.watched_values import WatchedValues
+from graphopt.executor.watched_values import AnotherThreadObserves, WatchedValues
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.profile import (
@@ -58,10 +58,12 @@ class Before:
     Attributes:
         feeds: the inputs, with the contents that guards read.
         inner: the observed intermediate values.
+        is_profiled: whether to add the run to the profile.
     """
 
     feeds: Mapping[str, Any]
-    inner: Observed | None
+    inner: Observed | None = None
+    is_profiled: bool = True
 
 
 class Specializer:
@@ -135,11 +137,14 @@ class Specializer:
             self._watched.watched, self._watched.left_out = plan.watched, plan.left_out
         return plan
 
-    def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before | None:
-        """The argument of :meth:`ran` for a run that overwrites inputs; ``None`` if it is not profiled."""
+    def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before:
+        """The argument of :meth:`ran` for a run that overwrites inputs."""
         if plan.kind not in ("general", "profiled") or not self._is_profiled(feeds):
-            return None
-        inner = None if plan.kind == "profiled" else self._observe_inner(feeds)
+            return Before(feeds, is_profiled=False)
+        try:
+            inner = None if plan.kind == "profiled" else self._observe_inner(feeds)
+        except AnotherThreadObserves:
+            return Before(feeds, is_profiled=False)
         return Before(kept_contents(feeds, overwritten), inner)
 
     def ran(
@@ -203,7 +208,10 @@ class Specializer:
         if reason is not None:
             return reason
         blocking = self._options.compile == "blocking"
-        inner = self._observe_inner(feeds) if self._options.profiled_runs == 0 else None
+        try:
+            inner = self._observe_inner(feeds) if self._options.profiled_runs == 0 else None
+        except AnotherThreadObserves:
+            return "profiling"
         with self._state:
             job = self._job
             if job is not None:
@@ -251,9 +259,14 @@ class Specializer:
         """Profile a run of a plan without a guard, and start the next job in the background mode."""
         if not self._is_profiled(feeds):
             return
-        if inner is None:
-            inner = self._observe_inner(feeds) if before is None else before.inner
-        job, feeds = None, feeds if before is None else before.feeds
+        if before is None:
+            try:
+                before = Before(feeds, self._observe_inner(feeds) if inner is None else inner)
+            except AnotherThreadObserves:
+                return
+        if not before.is_profiled:
+            return
+        job, feeds, inner = None, before.feeds, before.inner if inner is None else inner
         with self._state:
             if self._job is None:
                 # another thread may have specialized for these feeds
@@ -266,7 +279,11 @@ class Specializer:
             self._start(job)
 
     def _observe_inner(self, feeds: Mapping[str, Any]) -> Observed | None:
-        """Observe watched intermediate values, if the profile needs this run."""
+        """Observe watched intermediate values, if the profile needs this run.
+
+        Raises:
+            AnotherThreadObserves: the run of another thread is profiled instead.
+        """
         original = self.cache.original.model
         if original is None or self._job is not None or self._profile.runs >= self._required_runs:
             return None

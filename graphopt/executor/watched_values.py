@@ -16,12 +16,16 @@ from graphopt.specialization.ort_values import arrays_of
 from graphopt.transforms.profile.instrument import Watch
 
 
+class AnotherThreadObserves(Exception):
+    """The profile will have the run of another thread, whose intermediate values are being observed."""
+
+
 class WatchedValues:
     """Observes intermediate values in profiled runs, at the cost of another run without optimizations.
 
-    At most one thread observes at a time; runs of other threads are profiled without intermediate values. The
-    instrumented model is created for each run, so that it occupies no memory between profiles. After a
-    failure, nothing is observed any more.
+    At most one thread observes at a time; runs of other threads are not profiled meanwhile. The instrumented
+    model is created for each run, so that it occupies no memory between profiles. After a failure, nothing is
+    observed any more.
 
     Args:
         watch: the values to observe.
@@ -49,11 +53,15 @@ class WatchedValues:
         feeds: Mapping[str, Any],
         profiled: Callable[[], ProfiledPlan | None] = lambda: None,
     ) -> Observed | None:
-        """Run the plan ``profiled``, or else ``original``; ``None`` if nothing is observed."""
+        """Run the plan ``profiled``, or else ``original``; ``None`` if nothing is observed.
+
+        Raises:
+            AnotherThreadObserves: another thread is in this method.
+        """
         if self._watch is Watch.INPUTS or self.failure is not None:
             return None
         if not self._running.acquire(blocking=False):
-            return None
+            raise AnotherThreadObserves
         begin = time.perf_counter()
         try:
             plan = profiled()

@@ -11,6 +11,7 @@ from graphopt import ir
 from tests.executor.run_hooks import ANY
 from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions
+from tests.transforms import guarded_models
 
 Feeds = dict[str, np.ndarray]
 
@@ -59,7 +60,7 @@ _BRANCHES = """g (float[B, N] x, int64 mode) => (float[B, N] y) <int64 two = {2}
     fast = Equal(mode, two)
     y = If (fast) <
         then_branch = t () => (float[B, N] p) { r = Reshape(x, three) s = Softmax <axis = 1>(r) p = Squeeze(s, last) },
-        else_branch = e () => (float[B, N] q) { m = ReduceMean(x, last) d = Sub(x, m) q = Abs(d) }
+        else_branch = e () => (float[B, N] q) { m = ReduceMean <axes = [-1]>(x) d = Sub(x, m) q = Abs(d) }
     >
 }"""
 
@@ -165,6 +166,18 @@ _MODELS: dict[str, tuple[Callable[[], ir.Model], Draw]] = {
     "table": (
         lambda: parse(_TABLE),
         lambda rng, a, b: {"n": _integer(int(rng.integers(0, 5))).reshape(1), "x": _normal(rng, a, 4)},
+    ),
+    "selected rows": (
+        guarded_models.selected_rows,
+        lambda rng, a, b: {"x": guarded_models.rows_with(int(rng.integers(0, a + 1)), b + 2)},
+    ),
+    "growing rows": (
+        guarded_models.growing_rows,
+        lambda rng, a, b: {"x": _normal(rng, a, 2), "trips": _integer(int(rng.integers(0, 4)))},
+    ),
+    "chosen rows": (
+        guarded_models.chosen_rows,
+        lambda rng, a, b: {"x": _normal(rng, 4, 2), "flag": np.array(rng.random() < 0.5)},
     ),
     "sequence": (
         lambda: parse(_SEQUENCE),

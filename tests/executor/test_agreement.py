@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.executor_agreement import WAYS, Level, check, references
+from benchmarks.executor_agreement import SETTINGS, WAYS, Agreement, check, references
 from tests.executor.agreement_models import NAMES, inputs_of, model_of
 
 
-def _agrees(name: str, level: Level, way: str, calls: int) -> None:
+def _agrees(name: str, setting: str, way: str, calls: int) -> Agreement:
     model, inputs = model_of(name), list(inputs_of(name))
     cases = references(model, inputs)
     assert len(cases) == len(inputs)
-    found = check(name, model, cases, level, way, calls=calls)
+    found = check(name, model, cases, setting, way, calls=calls)
     assert not found.faults, found.faults
     assert found.hits + found.misses == found.calls == calls and found.hits > 0
-    assert found.largest == 0 or level == "default"
+    assert found.largest == 0 or SETTINGS[setting].level == "default"
+    return found
 
 
 @pytest.mark.parametrize(
     ("name", "way"), [*zip(("positions", "loop", "nonzero", "cache"), WAYS, strict=True)]
 )
 def test_executor_agrees_with_the_original(name: str, way: str) -> None:
-    _agrees(name, "off", way, 80)
+    _agrees(name, "O1", way, 80)
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [("selected rows", "static:2,dynamic:10"), ("growing rows", "dynamic:4, background")]
+)
+def test_executor_with_guarded_groups_agrees_with_the_original(name: str, way: str) -> None:
+    assert _agrees(name, "O1, guarded groups", way, 80).guards > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("level", ["off", "default"])
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", NAMES)
-def test_200_calls_agree_with_the_original(name: str, level: Level, way: str) -> None:
-    _agrees(name, level, way, 200)
+def test_200_calls_agree_with_the_original(name: str, setting: str, way: str) -> None:
+    _agrees(name, setting, way, 200)
 
 
 def test_a_different_output_is_a_fault() -> None:
@@ -39,5 +47,5 @@ def test_a_different_output_is_a_fault() -> None:
     for node in other.graph:
         if node.op_type == "Exp":
             node.op_type = "Neg"
-    found = check("positions", other, cases, "default", "static:2,dynamic:10", calls=8)
+    found = check("positions", other, cases, "O3", "static:2,dynamic:10", calls=8)
     assert len(found.faults) == 8 and "on" in found.faults[0]

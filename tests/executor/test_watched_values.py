@@ -109,6 +109,32 @@ def test_one_thread_at_a_time_makes_an_additional_run(monkeypatch: pytest.Monkey
     assert most == [1] and executor.debug_state().watch_runs >= 1
 
 
+def test_profiles_of_concurrent_runs_have_intermediate_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(watched_values.InstrumentedRuns):
+        def run(self, feeds: Mapping[str, Any]) -> InstrumentedRun:
+            observing.set()
+            assert others_done.wait(60)
+            return super().run(feeds)
+
+    observing, others_done, file = threading.Event(), threading.Event(), tmp_path / "seen.txt"
+    monkeypatch.setattr(watched_values, "InstrumentedRuns", Slow)
+    options = ExecutorOptions(watch="all", wait=None, strategy="static:1")
+    executor = graphopt.compile(parse(TEXT), options, pipeline="profiling", pre_passes=[Look(str(file))])
+    thread = threading.Thread(target=executor, args=(_x(5),))
+    thread.start()
+    assert observing.wait(60)
+    for _ in range(3):
+        executor(_x(4))
+    assert executor.debug_state().profiled == 0
+    others_done.set()
+    thread.join(60)
+    executor(_x(5))
+    assert executor.last_plan == "static-1" and executor.debug_state().watch_runs == 1
+    assert file.read_text().splitlines()[-1] == "found,x,y,z [N]"
+
+
 def test_bound_values_are_observed() -> None:
     import onnxruntime
 
