@@ -226,7 +226,7 @@ def share_random_outputs(cases: Sequence[Case], randomness: Randomness) -> None:
     if not randomness.draws:
         _share_unreproducible_outputs(cases)
         return
-    drawn = sorted(randomness.outputs.union(*(case.random for case in cases)))
+    drawn = sorted(randomness.indices.union(*(case.random for case in cases)))
     for case in cases:
         small = [place for place in drawn if getattr(case.off[place], "size", 0) < _FEW]
         case.random |= frozenset(small)

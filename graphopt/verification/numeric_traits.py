@@ -200,12 +200,12 @@ class Randomness:
     Attributes:
         varies: whether outputs vary from run to run.
         draws: whether random numbers are a cause; batch statistics also vary, but converge.
-        outputs: outputs that depend on random numbers in every run, by index.
+        indices: indices of the outputs that depend on random numbers in every run.
     """
 
     varies: bool
     draws: bool
-    outputs: frozenset[int]
+    indices: frozenset[int]
 
 
 def randomness_of(model: ir.Model) -> Randomness:

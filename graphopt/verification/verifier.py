@@ -314,7 +314,7 @@ class Verifier:
                 references,
                 bits=bits,
                 draws_random=self._random.draws,
-                not_random=self._random.outputs and self._random.outputs - randomness_of(model).outputs,
+                not_random=self._random.indices and self._random.indices - randomness_of(model).indices,
                 empties=self._empties,
                 perturbed=self._perturb,
                 unreliable=self._unreliable_in,

@@ -293,7 +293,7 @@ def test_unwritten_outputs_are_ignored_in_all_cases():
         return Case("fixed", "normal", {}, zero, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(), case(1), case()]
-    share_random_outputs(cases, Randomness(varies=False, draws=False, outputs=frozenset()))
+    share_random_outputs(cases, Randomness(varies=False, draws=False, indices=frozenset()))
     assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
@@ -303,9 +303,9 @@ def test_small_random_outputs_are_random_in_all_cases():
         return Case("fixed", "normal", {}, zeros, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(1), case(1, 1), case(1000)]
-    share_random_outputs(cases, Randomness(varies=True, draws=True, outputs=frozenset()))
+    share_random_outputs(cases, Randomness(varies=True, draws=True, indices=frozenset()))
     assert [case.random for case in cases] == [frozenset([1]), frozenset([1]), frozenset()]
-    share_random_outputs(cases, Randomness(varies=True, draws=True, outputs=frozenset([0])))
+    share_random_outputs(cases, Randomness(varies=True, draws=True, indices=frozenset([0])))
     assert [case.random for case in cases] == [frozenset([0, 1]), frozenset([0, 1]), frozenset()]
 
 
