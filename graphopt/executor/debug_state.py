@@ -9,6 +9,7 @@ from typing import Any
 
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
+from graphopt.specialization.guard_counts import GuardCount
 from graphopt.util.text_tables import counted, human_seconds
 
 #: Maximum length of the text of a pipeline, in characters.
@@ -29,6 +30,7 @@ class PlanState:
         id: the number of its compilation, which the compile log also has.
         pipeline: the name of its pipeline, or the text of its passes.
         compile_seconds: the duration of its compilation.
+        guards: how often the assumptions of its guarded groups of nodes held.
     """
 
     name: str
@@ -40,6 +42,7 @@ class PlanState:
     id: int = 0
     pipeline: str = ""
     compile_seconds: float = 0.0
+    guards: tuple[GuardCount, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, hits: int) -> PlanState:
@@ -56,6 +59,7 @@ class PlanState:
             made.id,
             made.pipeline,
             made.seconds,
+            plan.guards,
         )
 
 
@@ -122,6 +126,9 @@ class DebugState:
             yield f"{plan.name}: {runs}, {nodes}{kernels}{guard}"
             pipeline = textwrap.shorten(plan.pipeline, _PIPELINE, placeholder="…")
             yield f"  compilation {plan.id} by {pipeline} in {human_seconds(plan.compile_seconds)}"
+            for inner in plan.guards:
+                hits, misses = counted(inner.hits, "hit"), counted(inner.misses, "miss", "misses")
+                yield f"  guarded group of {inner.group}: {hits}, {misses}"
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
@@ -144,7 +151,9 @@ class DebugState:
         """The JSON form."""
         return {
             **vars(self),
-            "plans": [vars(plan) for plan in self.plans],
+            "plans": [
+                {**vars(plan), "guards": [vars(inner) for inner in plan.guards]} for plan in self.plans
+            ],
             "reasons": dict(self.reasons),
             "failures": list(self.failures),
             "remarks": list(self.remarks),

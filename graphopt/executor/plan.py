@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from graphopt import ir
+from graphopt.errors import UsageError
 from graphopt.executor.compile_log import Compilation
 from graphopt.executor.plan_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
@@ -19,6 +21,7 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
+from graphopt.specialization.guard_counts import GuardCount, GuardCounter
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
@@ -89,10 +92,16 @@ class Plan:
         """The model; raises UsageError as :meth:`KeptModel.get` does."""
         return self.kept.get()
 
+    @property
+    def guards(self) -> tuple[GuardCount, ...]:
+        """The counts of the guarded groups in the model; empty until prepared."""
+        counter = None if self._ready is None else self._ready.counter
+        return () if counter is None else counter.counts
+
     def spill(self) -> None:
         """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
-        self.prepare()
-        self.kept.spill(self._folder)
+        counted = self.prepare().counter is not None  # the folder then has a model with another output
+        self.kept.spill(None if counted else self._folder)
 
     def prepare(self) -> VariantSession:
         """Create the session, once.
@@ -104,7 +113,8 @@ class Plan:
             if self._ready is None:
                 model_of, host = self._session_model(), self.host
                 model = model_of()
-                artifact = Artifact(model)
+                counter = GuardCounter.of(model)
+                artifact = Artifact(model if counter is None else counter.model)
                 libraries = host.libraries(model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
                 runtime: Any = {
@@ -114,8 +124,9 @@ class Plan:
                 }
                 session = preflight.create(artifact.source, threads=host.threads, **runtime)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
-                buffers = BufferChecks(model_of, lambda: optimized_graph(model_of(), **runtime), session)
-                self._ready = VariantSession(session, Signature.of(model), buffers)
+                run_of = model_of if counter is None else partial(_counted, model_of)
+                buffers = BufferChecks(model_of, lambda: optimized_graph(run_of(), **runtime), session)
+                self._ready = VariantSession(session, Signature.of(model), buffers, counter)
             return self._ready
 
     def _session_model(self) -> Callable[[], ir.Model]:
@@ -135,3 +146,15 @@ class Plan:
     def take_observed(self, outputs: dict[str, Any]) -> Observed | None:
         """Remove the observations of watched values from the ``outputs`` of a run; ``None`` without any."""
         return None
+
+
+def _counted(model_of: Callable[[], ir.Model]) -> ir.Model:
+    """The model with an output that counts guards.
+
+    Raises:
+        UsageError: the model was released, and read again from a file, which does not mark guards.
+    """
+    counter = GuardCounter.of(model_of())
+    if counter is None:
+        raise UsageError("the model was released, and its file does not mark guards")
+    return counter.model

@@ -10,6 +10,7 @@ from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
 from graphopt.ort.error_text import explain
+from graphopt.specialization.guard_counts import GuardCounter
 from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.util.ort_array_conversion import LOW_TYPES
@@ -27,16 +28,25 @@ class VariantSession:
         session: the session.
         outputs: the names of the outputs.
         buffers: the checks of outputs that are written over inputs.
+        counter: counts the guards in the model by an additional output, which runs do not return.
+        fetched: the names of the outputs, and of the additional output.
     """
 
-    def __init__(self, session_: InferenceSession, signature: Signature, buffers: BufferChecks) -> None:
+    def __init__(
+        self,
+        session_: InferenceSession,
+        signature: Signature,
+        buffers: BufferChecks,
+        counter: GuardCounter | None = None,
+    ) -> None:
         import onnxruntime
 
         arguments = [*session_.get_inputs(), *session_.get_overridable_initializers()]
         results = session_.get_outputs()
         own = {argument.name for argument in arguments}
-        self.session, self.buffers = session_, buffers
-        self.outputs = [result.name for result in results]
+        self.session, self.buffers, self.counter = session_, buffers, counter
+        self.fetched = [result.name for result in results]
+        self.outputs = self.fetched if counter is None else self.fetched[:-1]
         #: Inputs and outputs that are tensors of numbers.
         self.numeric = frozenset(
             value.name
@@ -58,12 +68,16 @@ class VariantSession:
         if self._unused or type(feeds) is not dict:
             feeds = self.own_feeds(feeds)
         try:
+            found: list[Any]
             if self._plain:
-                found: list[Any] = self.session.run(self.outputs, feeds, self._options)
-                return found
-            return session.run(self.session, feeds)
+                found = self.session.run(self.fetched, feeds, self._options)
+            else:
+                found = session.run(self.session, feeds)
         except Exception as error:  # onnxruntime's errors have no common base
             raise self.failure(error, feeds) from error
+        if self.counter is not None:
+            self.counter.add(found.pop())
+        return found
 
     def run_bound(
         self, values: Mapping[str, OrtValue], device: Device, buffers: Mapping[str, OrtValue]
@@ -113,12 +127,14 @@ class BoundRuns:
         feeds = ready.own_feeds(values)
         try:
             if not buffers and self._device.capabilities.is_host:
-                found = ready.session.run_with_ort_values(ready.outputs, feeds)
+                found = ready.session.run_with_ort_values(ready.fetched, feeds)
             else:
                 found = self._run(feeds, buffers)
         except Exception as error:  # onnxruntime's errors have no common base
             self._binding = None
             raise ready.failure(error, values) from error
+        if ready.counter is not None:
+            ready.counter.add(found.pop().numpy())
         results = dict(zip(ready.outputs, found, strict=True))
         # onnxruntime ignores the buffer of an output that is an input or a constant
         written = {
@@ -151,6 +167,8 @@ class BoundRuns:
                 binding.bind_output(name)
             else:
                 binding.bind_output(name, self._device.kind, self._device.index)
+        if ready.counter is not None:
+            binding.bind_output(ready.counter.output)
         self._inputs = dict(feeds)
         ready.session.run_with_iobinding(binding)
         found: list[OrtValue] = binding.get_outputs()

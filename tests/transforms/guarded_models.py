@@ -63,6 +63,84 @@ def growing_rows(*, opset: int = 17) -> ir.Model:
     )
 
 
+def selected_and_growing_rows(*, opset: int = 17) -> ir.Model:
+    """Selects rows of x as :func:`selected_rows` does; if there are three or more, it adds rows in a loop."""
+    return _model(
+        f"""g (float[N,2] x, int64 trips) => (float[B,2] y) <{_CONSTANTS}, int64 two = {{2}}> {{
+            firsts = Gather <axis = 1>(x, zero)
+            flag = Greater(firsts, half)
+            found = NonZero(flag)
+            index = Squeeze(found, axis)
+            chosen = Gather(x, index)
+            sizes = Shape(chosen)
+            n = Gather(sizes, zero)
+            many = Greater(n, two)
+            grown = If (many) <
+                then_branch = t () => (float[C,2] loop) {{
+                    loop = Loop(trips, , chosen) <body = b (int64 i, bool go, float[R,2] state) => (bool on, float[S,2] next) {{
+                        {_POSITIONS.format(rows="state", p="p")}
+                        first = Slice(psum, axis, last)
+                        next = Concat <axis = 0>(psum, first)
+                        on = Identity(go)
+                    }}>
+                }},
+                else_branch = e () => (float[D,2] other) {{ other = Neg(chosen) }}
+            >
+            y = Relu(grown)
+        }}""",
+        opset,
+    )
+
+
+def twice_selected_rows(*, opset: int = 17) -> ir.Model:
+    """Selects rows as :func:`selected_rows` does, and from these all rows or one row with a positive second number.
+
+    The last result depends on the sizes of both selections.
+    """
+    return _model(
+        f"""g (float[N,4] x) => (float[K,4] y, float[L,4] z) <{_CONSTANTS}> {{
+            firsts = Gather <axis = 1>(x, zero)
+            flag = Greater(firsts, half)
+            found = NonZero(flag)
+            index = Squeeze(found, axis)
+            chosen = Gather(x, index)
+            {_POSITIONS.format(rows="chosen", p="p")}
+            seconds = Gather <axis = 1>(chosen, one)
+            flag2 = Greater(seconds, half)
+            found2 = NonZero(flag2)
+            index2 = Squeeze(found2, axis)
+            chosen2 = Gather(psum, index2)
+            {_POSITIONS.format(rows="chosen2", p="q")}
+            y = Relu(qsum)
+            expanded = Expand(psum, qsizes)
+            z = Neg(expanded)
+        }}""",
+        opset,
+    )
+
+
+def weights_in_branches(*, opset: int = 17) -> ir.Model:
+    """Multiplies the rows of an intermediate value with one of two matrices, stored in the branches of an If."""
+    numbers = ", ".join(map(str, range(144)))
+    return _model(
+        f"""g (float[N,12] x) => (float[B,12] y) <{_CONSTANTS}, int64 two = {{2}}> {{
+            firsts = Gather <axis = 1>(x, zero)
+            flag = Greater(firsts, half)
+            found = NonZero(flag)
+            index = Squeeze(found, axis)
+            chosen = Gather(x, index)
+            sizes = Shape(chosen)
+            n = Gather(sizes, zero)
+            many = Greater(n, two)
+            y = If (many) <
+                then_branch = t () => (float[C,12] a) <float[12,12] w = {{{numbers}}}> {{ a = MatMul(chosen, w) }},
+                else_branch = e () => (float[D,12] b) {{ b = Neg(chosen) }}
+            >
+        }}""",
+        opset,
+    )
+
+
 def chosen_rows(*, opset: int = 17) -> ir.Model:
     """An If whose branches return matrices with different numbers of rows."""
     return _model(

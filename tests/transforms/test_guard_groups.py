@@ -10,12 +10,21 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.context import Observer, Refusal
+from graphopt.context import Observer, Options, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotate
+from graphopt.specialization.guard_counts import GuardCounter
 from tests.model_testing import ops, run_pipeline
-from tests.transforms.guarded_models import chosen_rows, growing_rows, rows_with, selected_rows
+from tests.transforms.guarded_models import (
+    chosen_rows,
+    growing_rows,
+    rows_with,
+    selected_and_growing_rows,
+    selected_rows,
+    twice_selected_rows,
+    weights_in_branches,
+)
 
 #: The passes whose result onnxruntime runs.
 GUARDED = "guard-groups,lower-fallbacks,dce"
@@ -92,6 +101,20 @@ def test_hits_and_misses_return_the_bits_of_the_original(name: str, opset: int) 
     assert all(_equal(original, guarded, feeds) for feeds in runs)
 
 
+def test_a_group_reads_results_of_another_group() -> None:
+    original = twice_selected_rows()
+    guarded = _guarded(twice_selected_rows(), found=_int(1, 3), found2=_int(1, 1))
+    first, second = (
+        branch for node in guarded.graph if (branch := graphopt_operators.guarded_branch(node)) is not None
+    )
+    results = [output for node in guarded.graph if node.op_type == "If" for output in node.outputs]
+    assert not set(ir.captures(first)) & set(results) and set(ir.captures(second)) & set(results)
+    for positive, selected in ((3, 1), (3, 3), (2, 1), (2, 2), (6, 6)):
+        x = rows_with(positive)
+        x[:, 1] = np.arange(6) < selected
+        assert _equal(original, guarded, {"x": x}), (positive, selected)
+
+
 def test_a_group_has_only_the_nodes_that_specialization_changes() -> None:
     guarded = _guarded(selected_rows(), "guard-groups", found=_int(1, 3))
     assert ops(guarded)[:5] == ["Gather", "Greater", "NonZero", "Squeeze", "Gather"]
@@ -110,6 +133,60 @@ def test_branches_share_weights() -> None:
     assert extra < 256, extra
     tensors = [slot.tensor for slot in ir.slots(guarded) if slot.tensor.nbytes == 32 * 32 * 4]
     assert len(tensors) == 1
+
+
+def test_branches_share_weights_of_bodies() -> None:
+    plain = weights_in_branches()
+    guarded = _guarded(weights_in_branches(), "guard-groups{cost=0},lower-fallbacks,dce", found=_int(1, 3))
+    assert [node.op_type for node in guarded.graph][-1] == "If"
+    assert ir.initializer_bytes(guarded) - ir.initializer_bytes(plain) < 256
+    assert [slot.tensor.nbytes for slot in ir.slots(guarded) if slot.tensor.nbytes >= 256] == [576]
+    for positive in (3, 5, 1):
+        assert _equal(plain, guarded, {"x": rows_with(positive, width=12)})
+
+
+def test_a_specialized_version_has_guarded_groups_in_its_bodies() -> None:
+    """A hit of the outer guard may be followed by misses of the inner one, and an outer miss checks no more."""
+    original, guarded = selected_and_growing_rows(), selected_and_growing_rows()
+    pipeline = "guard-groups{cost=0},lower-fallbacks,dce"
+    _guarded(guarded, pipeline, found=_int(1, 3), state=_float(4, 2))
+    counter = GuardCounter.of(guarded)
+    assert counter is not None
+    for positive, trips in ((3, 2), (3, 4), (4, 2), (1, 3), (0, 1), (3, 0)):
+        feeds = {"x": rows_with(positive)[:, :2], "trips": np.array(trips)}
+        assert _equal(original, guarded, feeds)
+        counter.add(graphopt.run(counter.model, feeds)[counter.output])
+    outer, inner = counter.counts
+    assert (outer.group, outer.hits, outer.misses) == ("grown", 3, 3)
+    assert (inner.group, inner.hits, inner.misses) == ("psum_special", 2, 4)
+
+
+def test_groups_with_kernels_are_parts_of_guarded_groups() -> None:
+    original, refusals = selected_rows(), _Refusals()
+    guarded = selected_rows()
+    annotate(guarded, {"found": _int(1, 3)})
+    options = Options(kernels=True)
+    run_pipeline(
+        guarded, "fuse-groups,guard-groups{cost=2},lower-fallbacks,dce", options, observers=(refusals,)
+    )
+    assert any(graphopt_operators.guarded_branch(node) for node in guarded.graph), refusals.found
+    called = {
+        node.op_type for graph in ir.graphs_of(guarded) for node in graph if node.domain == "graphopt.native"
+    }
+    assert called == {key[1] for key in guarded.functions if key[0] == "graphopt.native"}
+    for positive in (3, 5):
+        assert _equal(original, guarded, _selected(positive))
+
+
+def test_functions_that_are_autodiff_groups_have_guarded_groups() -> None:
+    original, guarded = selected_rows(), selected_rows()
+    annotate(guarded, {"found": _int(1, 3)})
+    run_pipeline(guarded, "create-autodiff-subgraphs,guard-groups,lower-fallbacks,dce")
+    assert [key[0] for key in guarded.functions] == ["graphopt.autodiff"]
+    function = next(iter(guarded.functions.values()))
+    assert any(graphopt_operators.guarded_branch(node) for node in function)
+    for positive in (3, 5, 0):
+        assert _equal(original, guarded, _selected(positive))
 
 
 def test_weights_are_written_once(tmp_path: Any) -> None:

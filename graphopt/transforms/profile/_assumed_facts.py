@@ -11,6 +11,7 @@ from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Context, context_for
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
+from graphopt.transforms.profile.eliminate_guards import EliminateGuards
 from graphopt.transforms.profile.insert_guards import InsertGuards
 
 
@@ -71,6 +72,7 @@ def assumed_facts(cx: Context) -> Iterator[AssumedFacts | None]:
     before = set(graphopt_operators.guards_of(copied))
     with context_for(copied, cx.options) as assumed:
         InsertGuards(pin=False).run(copied, assumed)
+        EliminateGuards().run(copied, assumed)  # those that follow from earlier ones
         guards = {
             node.inputs[0]: node.outputs[0]
             for node in graphopt_operators.guards_of(copied)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.context import Action, Context, Refusal
+from graphopt.context import Action, Context, Refusal, context_for
 from graphopt.control_flow.executed_nodes import GUARD_COST
 from graphopt.fusion.group_functions import add_groups
 from graphopt.ops import graphopt_operators
@@ -18,6 +18,7 @@ from graphopt.partitioning.propose_groups import Partition, edges, propose
 from graphopt.passes.base import PROFILED_GROUPS, Pass
 from graphopt.transforms.profile._assumed_facts import AssumedFacts, assumed_facts
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
+from graphopt.transforms.profile._shared_branch_constants import share_branch_constants
 from graphopt.transforms.profile._specialized_region import SpecializedRegion, specialize_region
 
 #: First opset with the operators that guards need, and first IR version with initializers in branches.
@@ -77,9 +78,18 @@ class GuardGroups(Pass):
                 for node in graph
                 if node.domain == "" and graphopt_operators.guarded_branch(node) is None
             ]
-            for region in self._profitable(proposal.groups, facts):
-                if (action := cx.begin_rewrite(self.name, region.group.nodes[0])) is not None:
-                    self._guard(region, action, facts)
+            begun = [
+                (region, cx.begin_rewrite(self.name, region.group.nodes[0]))
+                for region in self._profitable(proposal.groups, facts)
+            ]
+            regions = [(region, action) for region, action in begun if action is not None]
+            if regions:
+                feeds = edges(list(graph), _Policy(facts).is_ordered)
+                rows = [region.group.nodes for region, _ in regions]
+                cx.edit.reorder(graph, in_rows(graph, rows, feeds))
+            replaced: dict[ir.Value, ir.Value] = {}
+            for region, action in regions:
+                self._guard(region, action, replaced, cx)
             pending += reversed([body for node in outside if node.graph is graph for body in ir.bodies(node)])
 
     def _profitable(self, groups: Sequence[Partition], facts: AssumedFacts) -> Iterator[SpecializedRegion]:
@@ -101,24 +111,22 @@ class GuardGroups(Pass):
             gain = sum(part.saved - self.cost for part in parts)
             yield from parts if gain >= whole.saved - self.cost else [whole]
 
-    def _guard(self, region: SpecializedRegion, action: Action, facts: AssumedFacts) -> None:
-        """Replace the group by an If of both versions."""
-        cx, group = facts.cx, region.group
-        edit, graph, nodes = cx.edit, group.graph, group.nodes
-        edit.reorder(graph, in_rows(graph, [nodes], edges(list(graph), _Policy(facts).is_ordered)))
-        check = edit.make_node(
-            graphopt_operators.TYPE_CHECK,
-            list(region.assumptions.checked),
-            {
-                graphopt_operators.SEEN: json.dumps(
-                    [item.to_dict() for item in region.assumptions.checked.values()]
-                )
-            },
-            domain=graphopt_operators.GUARD_DOMAIN,
-            name=f"{nodes[0].name}_check",
-        )
-        check.outputs[0].type, check.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
-        special, general = _branch_of(region, cx), ir.Graph([], [], nodes=[], name="general")
+    def _guard(
+        self, region: SpecializedRegion, action: Action, replaced: dict[ir.Value, ir.Value], cx: Context
+    ) -> None:
+        """Replace the group, consecutive nodes, by an If of both versions.
+
+        Args:
+            region: the group.
+            action: the rewrite.
+            replaced: results of earlier groups, and the values that replace them; new ones are added.
+            cx: the context.
+        """
+        edit, group = cx.edit, region.group
+        graph, nodes = group.graph, group.nodes
+        self._guard_within(region.model, cx)
+        check = _check_of(region, replaced, cx)
+        special, general = _branch_of(region, replaced, cx), ir.Graph([], [], nodes=[], name="general")
         choice = edit.make_node(
             "If",
             check.outputs,
@@ -128,25 +136,45 @@ class GuardGroups(Pass):
         )
         edit.insert_before(nodes[0], [check, choice])
         edit.import_domain(check)
-        inside = {
-            *nodes,
-            *(node for outer in nodes for body in ir.bodies(outer) for node in ir.walk_nodes(body)),
-        }
+        bodies = [body for node in nodes for body in ir.bodies(node)]
+        inside = {*nodes, *(node for body in bodies for node in ir.walk_nodes(body))}
         for old, new in zip(group.outputs, choice.outputs, strict=True):
             type_, was_output = cx.facts.type(old) or old.type, old.is_graph_output()
             edit.replace(old, new, keep=inside)
             if not was_output:
                 edit.take_over(new, old)
             new.type = new.type or type_
+            replaced[old] = new
         moved = edit.split_off(graph, nodes, [], group.outputs, "moved", {})
         edit.set_outputs(general, edit.append_body(moved, general))
         for value in general.outputs:
             value.shape = None  # the shape may differ between branches; onnxruntime infers it
+        share_branch_constants([special, general], graph, cx)
         edit.note_origin([check, choice], list(nodes), self.name)
         edit.resync("guard")
         if graphopt_operators.has_groups(region.model):
             add_groups(cx.model, [region.model])
         cx.end_rewrite(action, general[0], [check, choice])
+
+    def _guard_within(self, model: ir.Model, cx: Context) -> None:
+        """Guard groups in bodies of the specialized version ``model``."""
+        if any(node.attributes and ir.bodies(node) for node in model.graph):
+            with context_for(model, cx.options) as inner:
+                self.run(model, inner)
+
+
+def _check_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Node:
+    """A node that checks the assumptions of ``region``."""
+    checked = region.assumptions.checked
+    check = cx.edit.make_node(
+        graphopt_operators.TYPE_CHECK,
+        [replaced.get(value, value) for value in checked],
+        {graphopt_operators.SEEN: json.dumps([profile.to_dict() for profile in checked.values()])},
+        domain=graphopt_operators.GUARD_DOMAIN,
+        name=f"{region.group.nodes[0].name}_check",
+    )
+    check.outputs[0].type, check.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
+    return check
 
 
 def _unsupported(model: ir.Model) -> str | None:
@@ -215,10 +243,11 @@ def _is_tensor(value: ir.Value, cx: Context) -> bool:
     return isinstance(cx.facts.type(value) or value.type, ir.TensorType)
 
 
-def _branch_of(region: SpecializedRegion, cx: Context) -> ir.Graph:
+def _branch_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Graph:
     """The specialized version as a branch, which reads the values that the group reads."""
     graph, edit = region.model.graph, cx.edit
-    outer = {value.name: value for value in region.group.inputs}
+    read = [replaced.get(value, value) for value in region.group.inputs]
+    outer = {value.name: value for value in read}
     copier = ir.Cloner(
         value_name=lambda name: edit.fresh_name(f"{name}_special"),
         node_name=lambda name: edit.fresh_node_name(f"{name}_special"),

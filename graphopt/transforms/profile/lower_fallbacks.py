@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import islice
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Context, Refusal
+from graphopt.context import Action, Context, Refusal
 from graphopt.errors import InvalidModel
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.guard_nodes import GuardNodes
+
+
+class _Lowered(NamedTuple):
+    """The nodes, at the end of the graph, that compute the condition of a check."""
+
+    action: Action
+    condition: ir.Value
+    made: list[ir.Node]
 
 
 @dataclass(frozen=True)
@@ -33,35 +42,45 @@ class LowerFallbacks(Pass):
     does: ClassVar[str] = "lowered"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Lower all checks."""
+        """Lower all checks, graph by graph."""
         for graph in ir.graphs_of(model):
-            for node in list(graph):
-                if graphopt_operators.is_type_check(node):
-                    self._lower(node, graph, cx)
+            nodes = list(graph)
+            lowered = {}
+            for node in nodes:
+                found = self._lower(node, graph, cx) if graphopt_operators.is_type_check(node) else None
+                if found is not None:
+                    lowered[node] = found
+            if not lowered:
+                continue
+            order: list[ir.Node] = []
+            for node in nodes:
+                order += [*(lowered[node].made if node in lowered else ()), node]
+            cx.edit.reorder(graph, order)
+            for node, found in lowered.items():
+                cx.edit.replace(node.outputs[0], found.condition)
+                cx.edit.remove(node)
+                cx.end_rewrite(found.action, node, found.made)
 
-    def _lower(self, node: ir.Node, graph: ir.Graph, cx: Context) -> None:
+    def _lower(self, node: ir.Node, graph: ir.Graph, cx: Context) -> _Lowered | None:
+        """Append nodes to ``graph`` that compute the check ``node``; ``None`` if that is not possible."""
         inputs = [value for value in node.inputs if value is not None]
         profiles = assumptions_of(node)
         if profiles is None or len(profiles) != len(node.inputs) or len(inputs) != len(profiles):
             cx.refuse(Refusal(self.name, ir.label(node), "its assumptions are malformed"))
-            return
+            return None
         action = cx.begin_rewrite(self.name, node)
         if action is None:
-            return
-        before = list(graph)
+            return None
+        count = len(graph)
         names = [str(number) for number in range(len(inputs))]
         guard = Guard(dict(zip(names, profiles, strict=True)))
         condition = _condition(guard, dict(zip(names, inputs, strict=True)), graph, cx)
-        made = list(graph)[len(before) :]
-        place = before.index(node)
-        cx.edit.reorder(graph, [*before[:place], *made, *before[place:]])
         condition.type, condition.shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
         if ir.constant_of(condition) is None:
             cx.edit.note(condition, graphopt_operators.CHECKED, "true")
+        made = list(islice(reversed(graph), len(graph) - count))[::-1]
         cx.edit.note_origin(made, [node], self.name)
-        cx.edit.replace(node.outputs[0], condition)
-        cx.edit.remove(node)
-        cx.end_rewrite(action, node, made)
+        return _Lowered(action, condition, made)
 
 
 def assumptions_of(node: ir.Node) -> list[ValueProfile] | None:
