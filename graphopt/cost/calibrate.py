@@ -185,8 +185,8 @@ def _figure(
 ) -> tuple[float, float]:
     """The ratio at one point, and the ratio below which a difference is claimed.
 
-    No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise,
-    so the noise of the subject's other points also counts.
+    No difference is claimed if passes disagree about its direction. A few passes show too little of
+    the noise, so the noise of the subject's other points is included.
     """
     middle = ratios.median(measured)
     band = min(ratios.band_of(twin).low, LEAST_GAIN)

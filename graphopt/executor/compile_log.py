@@ -100,7 +100,7 @@ class CompileLog:
     def compilation(
         self, kind: str, cause: str, pipeline: str, *, guard: str = "", profile: Profile | None = None
     ) -> Iterator[Compilation]:
-        """Record the compilation in the block; an error in the block is its outcome."""
+        """Record the compilation done in the ``with`` block; an error in the block is its outcome."""
         found = Compilation(next(self._ids), kind, cause, pipeline, guard)
         if self._path is not None and profile is not None:
             found.profile = _digest(profile)
@@ -123,7 +123,7 @@ class CompileLog:
             return
         try:
             self._append(json.dumps(compilation.to_dict(), ensure_ascii=False) + "\n")
-        except OSError as error:  # compiling does not depend on it
+        except OSError as error:  # compiling does not depend on the log
             self.failure = f"the compile log can't be written: {error.strerror or error}"
 
     def _append(self, line: str) -> None:

@@ -35,9 +35,8 @@ class ExecutorOptions:
             shapes; or ``all`` values. Each profiled run requires an additional run without optimizations,
             except with ``inputs``.
         watch_limit: the maximum number of watched intermediate values.
-        pipelines: the pipelines of plans: ``preset``, that of ``pipeline`` for all plans; or ``jit``, those
-            of PyTorch's JIT: ``plan-general``, ``plan-profiled`` and ``plan-optimized``. By default the
-            setting.
+        pipelines: ``preset``: all plans run ``pipeline``; or ``jit``: they run the pipelines of PyTorch's JIT
+            (``plan-general``, ``plan-profiled`` and ``plan-optimized``). By default the setting.
         compile_log: a file to which each compilation is appended, as a line of JSON.
     """
 

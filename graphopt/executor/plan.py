@@ -130,7 +130,7 @@ class Plan:
             return self._ready
 
     def _session_model(self) -> Callable[[], ir.Model]:
-        """Returns the model of the session; without a reference to the plan, which owns the session."""
+        """Returns the model of the session, and holds no reference to the plan, which owns the session."""
         return self.kept.get
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:

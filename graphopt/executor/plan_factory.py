@@ -32,7 +32,7 @@ class PlanRequest:
         pipeline: the passes.
         original: the model for the comparison; ``model`` is equivalent to it if ``guard`` holds.
         guard: the assumptions about inputs; ``None`` without assumptions.
-        is_derived: ``model`` was made from a plan, not from the original.
+        is_derived: whether ``model`` was made from a plan, not from the original.
         instruments: observers of the passes.
     """
 

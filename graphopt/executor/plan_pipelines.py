@@ -47,11 +47,11 @@ class PlanPipelines:
     """The pipelines of all plans.
 
     Attributes:
-        general: of the plan for all inputs.
-        optimized: of specializations.
-        gradients: of specializations if a value requires a gradient.
-        profiled: of the plan whose runs are profiled, and from which specializations are made; ``None`` if
-            runs of the general plan are profiled, and specializations are made from the original.
+        general: that of the plan for all inputs.
+        optimized: that of specializations.
+        gradients: that of specializations if a value requires a gradient.
+        profiled: that of the plan whose runs are profiled, and from which specializations are made.
+            ``None`` if runs of the general plan are profiled, and specializations are made from the original.
     """
 
     general: PlanPipeline
@@ -61,7 +61,7 @@ class PlanPipelines:
 
 
 def preset_pipelines(steps: Steps, *, by_pass: bool) -> PlanPipelines:
-    """All plans by the same passes.
+    """The pipelines if all plans run the same passes.
 
     Args:
         steps: the passes.

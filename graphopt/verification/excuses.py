@@ -148,7 +148,7 @@ class Excuses:
         return None
 
     def _deviations(self, case: Case, place: int, original: Runner) -> Iterator[list[Deviation]]:
-        """Deviations of an output of the original with differently rounded inputs, then with all results."""
+        """Deviations of an output of the original if its inputs, then all results, are rounded otherwise."""
         moved = input_sensitivity(case, original, self.output_traits)
         if moved is not None:
             yield moved[place]

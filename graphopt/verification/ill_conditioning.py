@@ -90,7 +90,7 @@ def excuse_for(
     ):
         return "it depends on rounding in the original"
     halved = plain if numeric_traits.halves else None
-    # no runtime rounds at every step, so a result may be near either of the two
+    # no runtime rounds at every step, so a result may be near ``wide`` or near ``halved``
     if halved is not None and halved.shape == wide.shape:
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)

@@ -115,7 +115,7 @@ def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
 
 
 def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
-    """``feeds`` with large numbers of either sign as infinities and ``nans``; nothing if all are finite."""
+    """``feeds`` with 1000, then -1000, in place of infinities and, if ``nans``, NaNs; nothing if none."""
     for filler in (1e3, -1e3):
         changed = {}
         for name, value in feeds.items():

@@ -146,7 +146,7 @@ class InferenceState:
         """The function with body ``graph``, and all its calls; ``None`` if there is no such function.
 
         Always ``None`` for a model with training info, which may contain opaque calls. Calls added later
-        are copies of the existing ones, or reported by :meth:`invalidate_calls`.
+        are copies of the existing ones, or are reported by :meth:`invalidate_calls`.
         """
         if self._calls is None:
             functions = self.model.functions

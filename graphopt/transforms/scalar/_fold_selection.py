@@ -51,7 +51,7 @@ def _worth_keeping(
 
     Args:
         limit: maximum size of a result that frees no constants, in bytes; ``None`` for no limit.
-        growth: receives the bytes that results add, by the bit length of their size.
+        growth: the bytes that results add, by the bit length of their size, are added to it.
         refused: bit lengths of sizes; no result of such a size is kept.
     """
     inside = dict.fromkeys(nodes)

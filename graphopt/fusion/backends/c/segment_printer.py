@@ -156,7 +156,7 @@ class SegmentPrinter(PointPrinter):
     # Stages
 
     def _stages(self, units: int, part: str | None) -> None:
-        """All stages; with loops by columns, for ``units`` vectors at ``x``, the last with ``part`` lanes."""
+        """All stages. Loops by columns compute ``units`` vectors at ``x``, the last with ``part`` lanes."""
         stage_plan = self.schedule.stage_plan
         for step in stage_plan.stages:
             self._compute(step.before, units, part)
