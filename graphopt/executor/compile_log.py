@@ -39,7 +39,7 @@ class Compilation:
         profile: the digest of the profile that the plan is specialized for; ``None`` without a profile.
         seconds: its duration, including verification and the creation of the session.
         passes: the passes that ran, with the duration of each in seconds.
-        outcome: ``ready``, or the reason why it failed or returned the original.
+        outcome: ``ready``; or the reason why it failed, or why it returned the original.
         peak_bytes: growth of the process's resident memory up to the peak; measured only for a log.
     """
 

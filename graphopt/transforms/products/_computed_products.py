@@ -1,4 +1,4 @@
-"""Merge products of computed values that share an operand or are added into one product.
+"""Merge products of computed values, if they share an operand or are summed, into one product.
 
 ``a @ U, a @ V`` is ``Split(a @ [U V])``, ``a @ U, b @ U`` is ``Split([a; b] @ U)``, and ``a @ U + b @ V`` is
 ``[a b] @ [U; V]``. Modelled on ``torch/csrc/jit/passes/batch_mm.cpp``.
