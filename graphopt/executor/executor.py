@@ -124,7 +124,7 @@ class Executor:
         return {name: as_array(value) for name, value in inputs.items()}
 
     def run(self, feeds: Mapping[str, Any], *, donate: bool = False) -> dict[str, np.ndarray]:
-        """The outputs by name, for numpy arrays by name.
+        """The outputs for ``feeds``, by name.
 
         Args:
             feeds: numpy arrays by name.

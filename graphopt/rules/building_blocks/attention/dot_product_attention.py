@@ -30,7 +30,7 @@ from graphopt.rules.building_blocks.attention.step_matrices import step_of
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 
-#: Largest magnitude of the other scores, relative to the mask constant, that the constant still dominates.
+#: Maximum magnitude of the other scores, relative to the mask constant, for which the constant dominates.
 _MASK_DOMINANCE = 1e-3
 #: The mask constant of kernels with a causal flag: the lowest finite float.
 _KERNEL_MASK_VALUE = float(np.finfo(np.float32).min)
