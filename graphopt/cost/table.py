@@ -103,7 +103,7 @@ class Grid:
         case: further distinction, such as ``causal``; the empty case applies to cases without figures.
         dtype: element type in onnxruntime's notation.
         ratios: one for each combination of sizes, the last axis varying fastest.
-        bands: for each combination, the lowest ratio between the times of two equal models, due to noise.
+        bands: for each combination, the lowest ratio that is still noise.
     """
 
     op: str
