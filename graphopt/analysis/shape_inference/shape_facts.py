@@ -315,7 +315,7 @@ def _is_more_precise(fact: Fact, before: Fact) -> bool:
 
 
 def _combined_facts(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
-    """Two facts about a value, combined, and pairs of a fresh symbol and an equal, more precise dim."""
+    """Two facts about a value, combined; and pairs of a fresh symbol and the more precise dim it equals."""
     if before.container is not None or after.container is not None:
         return (after if before.type is None else before), []
     equal_dims: list[tuple[Dim, Dim]] = []

@@ -230,7 +230,7 @@ def _carried_cotangent(op: GraphBuilder, left: Any, added: Any, before: Any, val
 
 
 def _state_or_before(op: GraphBuilder, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
-    """``state``, or ``before`` after the end of a sequence."""
+    """``state``; after the end of a sequence, ``before``."""
     return state if valid is None else op.Where(valid, state, before)
 
 

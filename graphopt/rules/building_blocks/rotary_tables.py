@@ -130,7 +130,7 @@ def tables_of(
 
 
 def _drop_axis(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
-    """``table`` with three axes: all of its four axes (the first may be missing) except ``axis``."""
+    """``table`` with three axes: its four axes (the first may be missing) without ``axis``."""
     missing = 4 - rank
     if axis < missing:
         return unsqueeze(op, m, table, range(missing - 1))

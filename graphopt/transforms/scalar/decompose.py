@@ -17,9 +17,9 @@ from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules, all_rules, extension_decompositions
 
-#: Operators to expand by default on the CPU, by fuser, with the minimum number of elements of their first
-#: input. onnxruntime has no kernel for GroupNormalization, and a slow one for ReduceLogSumExp. There are no
-#: native kernels for these and for Shrink, but for the operators that they expand to.
+#: By fuser, the operators to expand by default on the CPU, with the minimum number of elements of their
+#: first input. onnxruntime has no kernel for GroupNormalization, and a slow one for ReduceLogSumExp. These
+#: operators and Shrink have no native kernels; the operators that they expand to have.
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "builtin": {"GroupNormalization": 0, "ReduceLogSumExp": 4096},
     "native": {"GroupNormalization": 0, "ReduceLogSumExp": 64, "Shrink": 64},
@@ -44,9 +44,9 @@ class Decompose(Pass):
 
     By default, on CPUs, the pass expands GroupNormalization and, with many elements, ReduceLogSumExp; in
     pipelines with native kernels also Shrink, because a kernel computes the simpler operators in one pass
-    over memory. onnxruntime has fast kernels for other operators. Decompositions of other packages (entry
-    points ``graphopt.decompositions``) are applied by default, too, and those of the caller (``rules=[…]``
-    with ``pass_="decompose"``) in any case.
+    over memory. onnxruntime has fast kernels for other operators. By default, the pass also
+    applies decompositions of other packages (entry points ``graphopt.decompositions``). It always applies
+    those of the caller (``rules=[…]`` with ``pass_="decompose"``).
 
     The pass supports Celu, GroupNormalization, HardSigmoid, HardSwish, LayerNormalization, ReduceLogSumExp,
     Shrink, Softsign, ThresholdedRelu, and operators for which other packages provide rules with
@@ -86,7 +86,7 @@ def _by_default(cx: Context) -> Iterator[Rule]:
 
 
 def _sized(rule: Rule, least: int) -> Rule:
-    """``rule``, only for nodes whose first input has at least ``least`` elements; typical ones if unknown."""
+    """``rule``, only for nodes whose first input has at least ``least`` elements at typical sizes."""
     if not least:
         return rule
 
