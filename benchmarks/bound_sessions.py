@@ -37,7 +37,7 @@ def race(
 ) -> dict[str, list[float]]:
     """Seconds of each session, and of the copy, by round: the fastest run of each turn."""
     running: dict[str, Callable[[], object]] = {COPY: _copier(threads)}
-    for name in ratios.turns(list(racers), index):
+    for name in ratios.turn_order(list(racers), index):
         running[name] = _bound(racers[name], feeds, threads)
     runs = {}
     for name, run in running.items():
@@ -47,7 +47,7 @@ def race(
     found: dict[str, list[float]] = {name: [] for name in running}
     stop, number = time.perf_counter() + seconds, 0
     while number < 5 or time.perf_counter() < stop:
-        for name in ratios.turns(list(running), index + number):
+        for name in ratios.turn_order(list(running), index + number):
             found[name].append(min(_time(running[name], runs[name])))
         number += 1
     return found

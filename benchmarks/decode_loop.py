@@ -211,7 +211,7 @@ def measure(executor: Executor, steps: int, rounds: int) -> tuple[dict[str, floa
     feeds = [inputs_of(executor, step) for step in range(steps)]
     medians: dict[str, list[float]] = {name: [] for name in WAYS}
     for number in range(rounds):
-        for name in ratios.turns(list(WAYS), number):
+        for name in ratios.turn_order(list(WAYS), number):
             way = WAYS[name](executor)
             medians[name].append(statistics.median(seconds for seconds, _ in sequence(way, feeds)))
     paired = [loop / plain for loop, plain in zip(medians["loop"], medians["plain"], strict=True)]

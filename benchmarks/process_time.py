@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.common import GRAPHOPT, Case, Tool
-from graphopt.timing.ratios import band_of, turns
+from graphopt.timing.ratios import band_of, turn_order
 
 AGAIN = "graphopt again"
 COMPARED = ("onnxslim", "onnxsim")
@@ -30,7 +30,7 @@ def measure(case: Case, tools: list[Tool], rounds: int, scratch: Path) -> dict[s
     seconds: dict[str, list[float]] = {name: [] for name in by_name}
     failed: set[str] = set()
     for turn in range(rounds):
-        for name in turns(list(by_name), turn):
+        for name in turn_order(list(by_name), turn):
             if name in failed:
                 continue
             target = scratch / "result.onnx"

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import common
 from benchmarks.common import GRAPHOPT, Tool, Usage
-from graphopt.timing.ratios import turns
+from graphopt.timing.ratios import turn_order
 
 PEER = "onnxslim"
 _WIDTH = 8
@@ -100,7 +100,7 @@ def measure(source: Path, tools: list[Tool], rounds: int) -> dict[str, list[Usag
     by_name = {tool.name: tool for tool in tools}
     found: dict[str, list[Usage]] = {name: [] for name in by_name}
     for turn in range(rounds):
-        for name in turns(list(by_name), turn):
+        for name in turn_order(list(by_name), turn):
             usage = common.metered(by_name[name], source, _result(source, name))
             if usage.status:
                 print(f"  {name} failed: {usage.message}", file=sys.stderr)

@@ -28,13 +28,13 @@ from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import target_device
-from graphopt.pass_limits import make_options, vouch, within
+from graphopt.pass_limits import inputs_within_ranges, make_options, vouch
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import History
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline, own_passes, registry
-from graphopt.util.option_table import picked
+from graphopt.util.option_table import pick_options
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
@@ -91,7 +91,7 @@ class Attempt:
             options = vouch(model, self.dims, self.dim_ranges, options)
             with context_for(model, options) as cx:
                 drop_contradicted_shapes(cx)
-            inputs = within(inputs, options, self.seed, fixed=bool(self.dims))
+            inputs = inputs_within_ranges(inputs, options, self.seed, fixed=bool(self.dims))
         if options.share_buffers:
             check = make_pipeline("check-aliasing")
             with context_for(model, options) as cx:
@@ -254,7 +254,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
     kernels = passes.provides(NATIVE_GROUPS, skip=limits.skip)
     limits = replace(limits, kernels=kernels, own=frozenset(own), rules=own_rules)
     fixed, ranges = settled["dims"] or {}, settled["dim_ranges"] or {}
-    return picked(
+    return pick_options(
         Attempt,
         settled,
         pipeline=passes,

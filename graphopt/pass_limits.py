@@ -13,7 +13,7 @@ from graphopt.numerics import Numerics
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import CPU
 from graphopt.passes.pipelines import registry
-from graphopt.util.option_table import picked
+from graphopt.util.option_table import pick_options
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
@@ -55,7 +55,7 @@ def make_options(
         from graphopt.cost.select_table import costs_for
 
         costs = costs_for(settings.costs, device, settings.cache_dir)
-    return picked(
+    return pick_options(
         Options,
         settled,
         numerics=numerics,
@@ -118,7 +118,7 @@ def vouch(
     return replace(options or Options(), dim_ranges=ranges)
 
 
-def within(
+def inputs_within_ranges(
     inputs: InputOptions | None, options: Options, seed: int, *, fixed: bool = False
 ) -> InputOptions | None:
     """``inputs`` restricted to the ranges of ``options``; new inputs are generated from ``seed``.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
-from graphopt.analysis.symbolic import Dim, product, typical
+from graphopt.analysis.symbolic import Dim, product, typical_size
 from graphopt.ops import traits
 from graphopt.util.resource_budget import Budget
 
@@ -183,6 +183,6 @@ def result_bytes(model: ir.Model) -> int:
             for output in node.outputs:
                 size = facts.nbytes(output)
                 if size is not None and not isinstance(size, int):
-                    size = typical(size)
+                    size = typical_size(size)
                 total += max(0, size or 0)
     return total

@@ -9,7 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff import empty_tensor_workarounds
 from graphopt.autodiff.node_builder import NodeBuilder, Operand, Size
-from graphopt.autodiff.sequence_loop_builders import is_sequence, mapped
+from graphopt.autodiff.sequence_loop_builders import is_sequence, map_sequence
 
 __all__ = ["GraphBuilder", "Operand", "Size"]
 
@@ -118,7 +118,7 @@ class GraphBuilder(NodeBuilder):
     def zeros_like(self, x: ir.Value) -> ir.Value:
         """Zeros of the shape and element type of ``x``; for a sequence, a sequence of zeros."""
         if is_sequence(x, self.cx):
-            return mapped(self, x, lambda inner, index, element: inner.zeros_like(element))
+            return map_sequence(self, x, lambda inner, index, element: inner.zeros_like(element))
         return self.filled_like(x, 0.0)
 
     def ones_like(self, x: ir.Value) -> ir.Value:
@@ -128,7 +128,7 @@ class GraphBuilder(NodeBuilder):
     def sum_gradients(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The sum of two gradients of the same value, a tensor or a sequence."""
         if is_sequence(a, self.cx):
-            return mapped(
+            return map_sequence(
                 self, a, lambda inner, index, element: inner.Add(element, inner.SequenceAt(b, index))
             )
         return self.Add(a, b)

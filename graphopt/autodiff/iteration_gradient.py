@@ -9,7 +9,7 @@ from graphopt.autodiff.body_gradient import BodyGradient, as_output
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import active_carries
-from graphopt.control_flow.loops import changing, entries_of, loop_form, symbols_outside
+from graphopt.control_flow.loops import entries_of, loop_form, symbols_outside, varying_symbol
 from graphopt.ops.traits import COMPUTE_BOUND
 
 
@@ -135,7 +135,7 @@ class IterationGradient:
     def is_steady(self, value: ir.Value) -> bool:
         """Whether ``value`` of the body is known to have the same shape in all iterations."""
         shape = self.op.cx.shape(value)
-        return shape is not None and changing(shape, self._outside) is None
+        return shape is not None and varying_symbol(shape, self._outside) is None
 
     def is_saved(self, inner: ir.Node) -> bool:
         """Whether the outputs of ``inner`` are saved, as for random, slicing and compute-bound operators."""

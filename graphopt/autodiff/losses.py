@@ -88,7 +88,7 @@ class Loss:
         return _LOSSES[self.function](op, self, prediction, target)
 
 
-def parsed(loss: T, model: ir.Model) -> T | Loss:
+def parse_loss(loss: T, model: ir.Model) -> T | Loss:
     """``loss``, parsed if it is text that describes a loss function and names no value of ``model``."""
     if not isinstance(loss, str) or ":" not in loss or loss.partition(":")[0] not in _LOSSES:
         return loss

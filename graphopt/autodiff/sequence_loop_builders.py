@@ -26,7 +26,7 @@ def is_sequence(value: ir.Value, cx: Context) -> bool:
     return isinstance(cx.facts.type(value) or value.type, ir.SequenceType)
 
 
-def mapped(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
+def map_sequence(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
     """The sequence of the results of ``write`` for each element of ``sequence``, of the same element type."""
 
     def iterate(inner: B, index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
@@ -34,19 +34,19 @@ def mapped(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
 
     type_ = op.cx.facts.type(sequence) or sequence.type
     assert type_ is not None
-    return repeated(op, op.SequenceLength(sequence), [type_.dtype], iterate)[0]
+    return repeat_iteration(op, op.SequenceLength(sequence), [type_.dtype], iterate)[0]
 
 
-def gathered(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
+def stack_over_sequence(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
     """The results of ``write`` for each element, of one shape, stacked along a new first axis."""
 
     def iterate(inner: B, index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
         return [write(inner, index, inner.SequenceAt(sequence, index))]
 
-    return repeated(op, op.SequenceLength(sequence), [], iterate)[0]
+    return repeat_iteration(op, op.SequenceLength(sequence), [], iterate)[0]
 
 
-def repeated(
+def repeat_iteration(
     op: B, count: ir.Value, dtypes: Sequence[ir.DataType], write: WriteIteration[B]
 ) -> tuple[ir.Value, ...]:
     """The outputs of a new Loop of ``count`` iterations.

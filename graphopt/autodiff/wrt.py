@@ -9,7 +9,7 @@ from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.context import Context
 from graphopt.errors import UsageError, unknown
 from graphopt.model_arguments import copy
-from graphopt.parameters.constant_nodes_to_initializers import expose
+from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.parse_values import split_names
 
@@ -20,7 +20,7 @@ INPUTS, ALL = "inputs", "all"
 def expose_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
     """A copy of ``model`` in which Constant nodes that ``wrt`` includes are initializers."""
     result, names = copy(model), split_names(wrt)
-    expose(result, names, weights=PARAMS in names or ALL in names)
+    constants_to_initializers(result, names, weights=PARAMS in names or ALL in names)
     return result
 
 

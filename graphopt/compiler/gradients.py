@@ -69,11 +69,11 @@ def differentiate(
     """
     from graphopt.autodiff import by_group as groups
     from graphopt.autodiff import joint_graph
-    from graphopt.autodiff.losses import parsed
+    from graphopt.autodiff.losses import parse_loss
 
     found = env.load(model)
     function = groups.differentiate if by_group else joint_graph.differentiate
-    joint = function(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
+    joint = function(found, parse_loss(loss, found), wrt, outputs=outputs, optimize=optimize)
     fused = fuse(env, joint.model, fuser)
     return joint if fused is None else replace(joint, model=fused.model)
 
@@ -117,13 +117,13 @@ def split(
     """
     from graphopt.autodiff import by_group as groups
     from graphopt.autodiff import split_joint
-    from graphopt.autodiff.losses import parsed
+    from graphopt.autodiff.losses import parse_loss
 
     found = env.load(model)
     function = groups.split if by_group else split_joint.split
     halves = function(
         found,
-        parsed(loss, found),
+        parse_loss(loss, found),
         wrt,
         outputs=outputs,
         memory_budget=memory_budget,

@@ -12,7 +12,7 @@ from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
 from graphopt.optimize_options import CompareOptions, DeviceOptions
 from graphopt.ort.session_options import SessionChoice, recommended
-from graphopt.pass_limits import vouch, within
+from graphopt.pass_limits import inputs_within_ranges, vouch
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def verify(
     inputs, dims, ranges = env.options["inputs"], env.options["dims"], env.options["dim_ranges"]
     if dims or ranges:
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
-        inputs = within(inputs, vouch(original, dims, ranges), env.settings.seed)
+        inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges), env.settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # the candidate may have these sizes already
     with env.verifier(original, inputs) as verifier:
         found = env.load(candidate)

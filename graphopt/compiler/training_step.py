@@ -64,14 +64,14 @@ def train_step(
         UnsupportedModel: the model can't be converted to an opset that gradients support.
         VerificationFailed: the fused step computes different values.
     """
-    from graphopt.autodiff.losses import parsed
+    from graphopt.autodiff.losses import parse_loss
     from graphopt.training.optimizers import make
     from graphopt.training.training_step import write_step
 
     found = env.load(model)
     step = write_step(
         found,
-        parsed(loss, found),
+        parse_loss(loss, found),
         make(optimizer, **settings) if isinstance(optimizer, str) else optimizer,
         wrt,
         learning_rate=learning_rate,

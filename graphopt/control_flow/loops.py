@@ -147,7 +147,7 @@ def symbols_outside(form: LoopForm, cx: Context) -> dict[str, None]:
     return outside
 
 
-def changing(element: tuple[Dim, ...], outside: Collection[str]) -> str | None:
+def varying_symbol(element: tuple[Dim, ...], outside: Collection[str]) -> str | None:
     """A symbol in ``element`` that may have another value in the next iteration."""
     return next((name for dim in element for name in symbols(dim) if name not in outside), None)
 

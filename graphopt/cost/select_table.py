@@ -31,7 +31,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
     if setting == SHIPPED:
         return shipped(device.kind)
     if setting == AUTO:
-        return recall(Store(cache), device) or shipped(device.kind)
+        return load_measured_table(Store(cache), device) or shipped(device.kind)
     if not Path(setting).suffix and not Path(setting).exists():
         raise unknown(
             "table of costs", setting, (AUTO, SHIPPED), "auto, shipped, or a file of graphopt calibrate"
@@ -45,7 +45,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
     return costs
 
 
-def recall(store: Store, device: Device) -> Costs | None:
+def load_measured_table(store: Store, device: Device) -> Costs | None:
     """The table measured on this machine; ``None`` without a readable table."""
     data = store.get(_KIND, _key(device))
     if data is None:
@@ -66,11 +66,11 @@ def calibrated(settings: Settings) -> str | None:
         device, _ = choose(settings.device, allow_fallback=True)
     except UsageError:
         return None
-    costs = recall(store, device)
+    costs = load_measured_table(store, device)
     return None if costs is None else costs.text()
 
 
-def keep(store: Store, device: Device, costs: Costs) -> None:
+def store_measured_table(store: Store, device: Device, costs: Costs) -> None:
     """Store ``costs`` as the table of this machine.
 
     Raises:
@@ -79,9 +79,9 @@ def keep(store: Store, device: Device, costs: Costs) -> None:
     store.put(_KIND, costs.text().encode(), _key(device))
 
 
-def forget(store: Store, device: Device) -> Costs | None:
+def remove_measured_table(store: Store, device: Device) -> Costs | None:
     """Remove the table of this machine, so that the shipped one applies again; returns the removed table."""
-    costs = recall(store, device)
+    costs = load_measured_table(store, device)
     store.remove(_KIND, _key(device))
     return costs
 

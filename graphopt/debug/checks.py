@@ -27,7 +27,7 @@ from typing import Protocol
 
 from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
-from graphopt.analysis.symbolic import Dim, typical
+from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import context_for
 from graphopt.debug.check_commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
@@ -251,7 +251,7 @@ class ValidCheck(_WithoutFeeds):
         if changes or self._device is None:
             return str(changes[0]) if changes else None
         try:
-            with written(model) as path:
+            with model_file(model) as path:
                 create(path, optimizations="off", device=self._device)
         except GraphoptError as error:
             return error.message
@@ -290,7 +290,7 @@ def work_of(model: ir.Model) -> dict[str, float]:
 
 
 def _number(dim: Dim) -> float:
-    number = typical(dim)
+    number = typical_size(dim)
     return math.inf if number is None else float(number)
 
 
@@ -307,7 +307,7 @@ class CommandCheck(_WithoutFeeds):
 
     def __call__(self, model: ir.Model) -> str | None:
         try:
-            with written(model) as path:
+            with model_file(model) as path:
                 words = [word.replace("{model}", str(path)) for word in self._words]
                 done = subprocess.run(
                     words,
@@ -335,7 +335,7 @@ class CommandCheck(_WithoutFeeds):
 
 
 @contextlib.contextmanager
-def written(model: ir.Model) -> Iterator[Path]:
+def model_file(model: ir.Model) -> Iterator[Path]:
     """``model`` in a file that is removed afterwards."""
     with publish.ScratchFolder() as folder:
         path = folder / "model.onnx"

@@ -263,10 +263,10 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
         )
     model = ir.load(folder / _MODEL)
     trial = Trial(model, make_pipeline((), case.pipeline), case.options)
-    return fails(trial, replace(case.check, folder=folder), case.limits)
+    return check_failure(trial, replace(case.check, folder=folder), case.limits)
 
 
-def fails(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None:
+def check_failure(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None:
     """The failure of the check on the result of ``trial`` under ``limits``; ``None`` if it passes."""
     with helper() as child:
         outcome = isolated(trial, check, child)(limits)

@@ -35,7 +35,7 @@ from graphopt.profile import (
     branch_inputs,
     guard_for_all,
     observe,
-    unfit,
+    obstacle_to_specialization,
 )
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.ort_values import kept_contents
@@ -52,7 +52,7 @@ _IN_PROGRESS, _NOT_PROFILING = "a specialization is being made", "profiling is o
 
 
 @dataclass(frozen=True)
-class Before:
+class SavedRunInputs:
     """The data of a run for the profile, saved before the run overwrites its inputs.
 
     Attributes:
@@ -137,22 +137,22 @@ class Specializer:
             self._watched.watched, self._watched.left_out = plan.watched, plan.left_out
         return plan
 
-    def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before:
+    def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> SavedRunInputs:
         """The argument of :meth:`ran` for a run that overwrites inputs."""
         if plan.kind not in ("general", "profiled") or not self._is_profiled(feeds):
-            return Before(feeds, is_profiled=False)
+            return SavedRunInputs(feeds, is_profiled=False)
         try:
             inner = None if plan.kind == "profiled" else self._observe_inner(feeds)
         except AnotherThreadObserves:
-            return Before(feeds, is_profiled=False)
-        return Before(kept_contents(feeds, overwritten), inner)
+            return SavedRunInputs(feeds, is_profiled=False)
+        return SavedRunInputs(kept_contents(feeds, overwritten), inner)
 
     def ran(
         self,
         plan: Plan,
         feeds: Mapping[str, Any],
         inner: Observed | None = None,
-        before: Before | None = None,
+        before: SavedRunInputs | None = None,
     ) -> None:
         """Count and profile a successful run; failures of this method do not affect its outputs.
 
@@ -255,13 +255,15 @@ class Specializer:
             return False
         return self._known_failure(feeds) is None
 
-    def _profile_run(self, feeds: Mapping[str, Any], inner: Observed | None, before: Before | None) -> None:
+    def _profile_run(
+        self, feeds: Mapping[str, Any], inner: Observed | None, before: SavedRunInputs | None
+    ) -> None:
         """Profile a run of a plan without a guard, and start the next job in the background mode."""
         if not self._is_profiled(feeds):
             return
         if before is None:
             try:
-                before = Before(feeds, self._observe_inner(feeds) if inner is None else inner)
+                before = SavedRunInputs(feeds, self._observe_inner(feeds) if inner is None else inner)
             except AnotherThreadObserves:
                 return
         if not before.is_profiled:
@@ -301,7 +303,10 @@ class Specializer:
 
     def _why_unfit(self, feeds: Mapping[str, Any]) -> str | None:
         """The reason why no specialization can be made for ``feeds``, or ``None``."""
-        return next(filter(None, (unfit(port, feeds.get(port.name)) for port in self._ports)), None)
+        return next(
+            filter(None, (obstacle_to_specialization(port, feeds.get(port.name)) for port in self._ports)),
+            None,
+        )
 
     def _known_failure(self, feeds: Mapping[str, Any]) -> str | None:
         """The reason if specializing for such ``feeds`` failed before, or ``None``."""

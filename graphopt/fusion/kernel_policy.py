@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.symbolic import Dim, typical
+from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import Context
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops.ir import Kernel
@@ -157,4 +157,4 @@ class FusionPolicy:
 
     def _bytes(self, value: ir.Value) -> int:
         found = self.cx.facts.nbytes(value)
-        return 0 if found is None else typical(found) or 0
+        return 0 if found is None else typical_size(found) or 0

@@ -18,13 +18,13 @@ from graphopt.analysis.symbolic import (
     SymDim,
     at_least,
     bounds,
+    contains_atom,
+    dim_of_atom,
     divide_exactly,
     evaluate,
-    lone,
     lone_atom,
     polynomial,
     symbols,
-    within,
 )
 from graphopt.inputs.dim_bindings import Binding, Dimensions, expression
 from graphopt.inputs.integer_bounds import ValueBounds
@@ -116,7 +116,7 @@ class ConstraintSystem:
             return False
         for symbol, dim in _solutions(difference, self._order):
             if self._may_be(symbol, dim):
-                self._facts.assume_equal(lone(symbol), dim)
+                self._facts.assume_equal(dim_of_atom(symbol), dim)
                 return True
         return self._add_rest(constraint)
 
@@ -194,7 +194,7 @@ def _without_nonzero_factors(difference: Dim) -> Dim:
     first, *others = (monomial for monomial, _ in difference.terms)
     for atom in dict.fromkeys(first):
         if isinstance(atom, Symbol) and all(atom in monomial for monomial in others):
-            quotient = divide_exactly(difference, lone(atom))
+            quotient = divide_exactly(difference, dim_of_atom(atom))
             return difference if quotient is None else _without_nonzero_factors(quotient)
     return difference
 
@@ -211,7 +211,7 @@ def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbo
             continue
         atom = monomial[0]
         rest = difference - polynomial({monomial: coefficient})
-        dim = None if within(atom, rest) else divide_exactly(-rest, coefficient)
+        dim = None if contains_atom(atom, rest) else divide_exactly(-rest, coefficient)
         if dim is not None and (atom.birth or all(not part.birth for part in symbols(dim).values())):
             found.append((atom, dim))
     names = symbols(difference)

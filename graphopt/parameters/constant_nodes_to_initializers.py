@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.parameters.selection import is_parameter, returns_gradients
 
 
-def expose(model: ir.Model, names: Container[str], *, weights: bool = False) -> None:
+def constants_to_initializers(model: ir.Model, names: Container[str], *, weights: bool = False) -> None:
     """Replace Constant nodes of the main graph and its bodies by initializers of the main graph.
 
     Initializers have the names of the nodes' outputs, made unique if several branches use a name.

@@ -12,7 +12,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters.check_folded_constants import check_folded
-from graphopt.parameters.constant_nodes_to_initializers import expose
+from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
 from graphopt.parameters.selection import PARAMS, chosen
 from graphopt.util.ort_array_conversion import native
 from graphopt.util.parse_values import split_names
@@ -74,7 +74,7 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
         UsageError: an initializer does not exist.
     """
     names = split_names(which)
-    expose(model, names, weights=PARAMS in names)
+    constants_to_initializers(model, names, weights=PARAMS in names)
     found = parameters_of(model, which)
     edit = ir.Editor(model)
     for name in found.tensors:
@@ -91,7 +91,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
             change. The model is unchanged.
     """
     check_folded(model, parameters.tensors)
-    expose(model, parameters.tensors)
+    constants_to_initializers(model, parameters.tensors)
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
     if not found:

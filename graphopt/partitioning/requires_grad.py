@@ -55,13 +55,13 @@ def requires_grad(
         value = pending.pop()
         for user, index in value.uses():
             if user.graph is not None and not no_grad(user):
-                _spread(_direct_dependents(user, index, cx), found, pending, cx)
+                _add_differentiable(_direct_dependents(user, index, cx), found, pending, cx)
         if value.is_graph_output():
-            _spread(_values_after_body(value, cx, no_grad), found, pending, cx)
+            _add_differentiable(_values_after_body(value, cx, no_grad), found, pending, cx)
     return found
 
 
-def _spread(
+def _add_differentiable(
     values: Iterable[ir.Value], found: dict[ir.Value, None], pending: list[ir.Value], cx: Context
 ) -> None:
     for value in values:

@@ -7,7 +7,14 @@ from graphopt.profile.branch_inputs import branch_inputs
 from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind, StrategyLike
 from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile, check_profile
-from graphopt.profile.value_profile import MOST_INTS, ValueProfile, contents_of, merged, observe, unfit
+from graphopt.profile.value_profile import (
+    MOST_INTS,
+    ValueProfile,
+    contents_of,
+    merged,
+    observe,
+    obstacle_to_specialization,
+)
 from graphopt.profile.variants import Variant, guard_for_all, variants_of
 
 __all__ = [
@@ -26,6 +33,6 @@ __all__ = [
     "guard_for_all",
     "merged",
     "observe",
-    "unfit",
+    "obstacle_to_specialization",
     "variants_of",
 ]

@@ -73,7 +73,7 @@ class GuardNodes:
             shape = self._ints(graph, None)
             return self._node("Reshape", [equal, shape], {}, graph)
         number = self._node("Cast", [equal], {"to": ir.DataType.INT32}, graph)
-        least = self._all(number, graph)
+        least = self._minimum(number, graph)
         return self._node("Cast", [least], {"to": ir.DataType.BOOL}, graph)
 
     def needs_check(self, guard: Guard) -> bool:
@@ -187,7 +187,7 @@ class GuardNodes:
         if known is not None:
             return shape, len(known)
         most = max(len(guard.inputs[name].shape or ()) for guard in guards if name in guard.inputs)
-        return (self._cut(shape, most, -1), most) if most else (None, 0)
+        return (self._pad_or_cut(shape, most, -1), most) if most else (None, 0)
 
     def _contents(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
         """The flattened contents of a value as int64, padded or cut to the highest number in ``guards``."""
@@ -200,16 +200,16 @@ class GuardNodes:
             return self._as_vector(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
         if known is None or None in known:
-            numbers = self._cut(numbers, count, 0)
+            numbers = self._pad_or_cut(numbers, count, 0)
         return numbers, count
 
-    def _cut(self, vector: ir.Value, count: int, filler: int) -> ir.Value:
+    def _pad_or_cut(self, vector: ir.Value, count: int, filler: int) -> ir.Value:
         """Append nodes that pad ``vector`` with fillers and cut it to ``count`` elements."""
         filled = self._node("Concat", [vector, self._ints(self.graph, [filler] * count)], {"axis": 0})
         index = self._ints(self.graph, list(range(count)))
         return self._node("Gather", [filled, index], {"axis": 0})
 
-    def _all(self, number: ir.Value, graph: ir.Graph) -> ir.Value:
+    def _minimum(self, number: ir.Value, graph: ir.Graph) -> ir.Value:
         """Append a reduction of a vector to its minimum."""
         if self._version() < 18:
             return self._node("ReduceMin", [number], {"keepdims": 0, "axes": [0]}, graph)

@@ -183,7 +183,7 @@ def observe(
     return found
 
 
-def unfit(port: Port, value: Any) -> str | None:
+def obstacle_to_specialization(port: Port, value: Any) -> str | None:
     """The reason why no specialization can be made for this input, or ``None``.
 
     Guards or onnxruntime would reject the input.

@@ -22,7 +22,7 @@ from graphopt.rules.building_blocks.attention.profitability import (
     choose,
     nodes_saved,
 )
-from graphopt.rules.building_blocks.kernel_availability import unavailable
+from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
 
 #: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
 _GROUPED_SIZES = 8
@@ -93,11 +93,11 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
     x = found.q.tensor
-    own = unavailable(m, MULTI_HEAD, x)
+    own = kernel_refusal(m, MULTI_HEAD, x)
     names = [MULTI_HEAD] if own is None else []
-    if names and _fits_grouped(m, found) and unavailable(m, GROUPED, x) is None:
+    if names and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
         names.append(GROUPED)
-    standard = unavailable(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
+    standard = kernel_refusal(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
     standard = standard or _unfit_for_standard(m, found)
     if standard is None:
         names.append(STANDARD)

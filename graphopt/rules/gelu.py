@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.matcher import Refused
 from graphopt.rules.building_blocks import polynomials
-from graphopt.rules.building_blocks.kernel_availability import require_kernel, unavailable
+from graphopt.rules.building_blocks.kernel_availability import kernel_refusal, require_kernel
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
@@ -133,10 +133,10 @@ def _fused_gelu(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value:
     require_shape_of(m, x)
     if m.rank(x) == 0:
         m.refuse("the kernel does not support scalars", x)
-    standard = unavailable(m, "Gelu", x, domain="", since=_SINCE)
+    standard = kernel_refusal(m, "Gelu", x, domain="", since=_SINCE)
     if standard is None:
         return op.fused(op.Gelu(x, approximate=form.approximate))
-    if unavailable(m, form.vendor, x) is not None:
+    if kernel_refusal(m, form.vendor, x) is not None:
         raise Refused(standard)
     return op.fused(op.node(form.vendor, [x], domain=ir.MICROSOFT))
 

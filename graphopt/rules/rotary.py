@@ -18,7 +18,7 @@ from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.matcher import Refused
 from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.building_blocks.axes import axis_of
-from graphopt.rules.building_blocks.kernel_availability import unavailable
+from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.reshape_targets import reshape
 from graphopt.rules.building_blocks.rotary_tables import is_doubled, tables_of
@@ -191,8 +191,8 @@ def _rotary_operator(
 def _domain(m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]) -> str:
     """The domain of the operator that accepts such tables."""
     shared = table[0] == 1
-    refusal = unavailable(m, _ROTARY, whole.source)
-    standard = unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
+    refusal = kernel_refusal(m, _ROTARY, whole.source)
+    standard = kernel_refusal(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
     if refusal is None and (
         shared or (not standard and symbolic.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)

@@ -17,7 +17,7 @@ from graphopt.specialization.profitability import Gain
 from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed
-from graphopt.timing.ratios import decided
+from graphopt.timing.ratios import claims_are_nearly_final
 
 _GENERAL, _VARIANT = "general", "variant"
 
@@ -65,7 +65,9 @@ class MeasuredGain:
                     ir.save(models[name], path)
                 choices = {name: self._choice(model) for name, model in models.items()}
                 limits = RaceLimits(seconds=self.seconds)
-                timing = compare_speed(sources, replace(setup, choices=choices), limits, enough=decided)
+                timing = compare_speed(
+                    sources, replace(setup, choices=choices), limits, enough=claims_are_nearly_final
+                )
         except GraphoptError as error:
             return Gain(f"it can't be measured: {error.message}")
         comparison = timing.speeds[_VARIANT].comparison

@@ -21,7 +21,7 @@ def executed_nodes(model: ir.Model, guard: Guard) -> int:
         return count_executed_nodes(found, cx)
 
 
-def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
+def unprofitability(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
     """The reason why ``variant`` saves less than its ``guard`` costs; ``None`` if it saves more."""
     before, after = executed_nodes(general, guard), executed_nodes(variant, guard)
     if before - after > GUARD_COST:
@@ -77,7 +77,7 @@ def _guard_always_holds(general: ir.Model, model: ir.Model, variant: Variant) ->
 
 
 def _estimated_gain(general: ir.Model, model: ir.Model, variant: Variant) -> Gain:
-    return Gain(unprofitable(general, model, variant.guard))
+    return Gain(unprofitability(general, model, variant.guard))
 
 
 def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:

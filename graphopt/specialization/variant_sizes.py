@@ -59,7 +59,7 @@ class Item:
         }
 
 
-def of_bundle(bundle: Bundle) -> list[Item]:
+def variant_sizes_of_bundle(bundle: Bundle) -> list[Item]:
     """The variants of ``bundle`` in order, then the general model.
 
     Raises:
@@ -71,7 +71,7 @@ def of_bundle(bundle: Bundle) -> list[Item]:
     return _items(list(bundle.plan.variants), nodes, weights)
 
 
-def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
+def variant_sizes_of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
     """The variants in the branches of ``model``, in order, then the general model."""
     graphs: dict[str, ir.Graph] = {}
     graph = model.graph

@@ -132,7 +132,7 @@ def race(
     """
     first, *others = sources
     running: dict[str, Callable[[], object]] = {}
-    for name in ratios.turns(list(sources), index):
+    for name in ratios.turn_order(list(sources), index):
         running[name] = runner(setup.session(sources[name], name), setup)
     begin = time.perf_counter()
     quickest = min(_time(running[name], 1)[0] for _ in range(max(1, limits.warmup)) for name in sources)
@@ -145,9 +145,9 @@ def race(
     for number in range(limits.rounds):
         if number >= _LEAST_ROUNDS and time.perf_counter() > stop:
             break
-        for name in ratios.turns(list(sources), index + number):
+        for name in ratios.turn_order(list(sources), index + number):
             times[name].append(_time(running[name], runs))
-        if number % 5 == 4 and ratios.precise([round_ratios(times, name, first) for name in others]):
+        if number % 5 == 4 and ratios.is_precise([round_ratios(times, name, first) for name in others]):
             break
     return times
 

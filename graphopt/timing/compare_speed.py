@@ -84,7 +84,7 @@ def compare_speed(
     setup: Setup,
     limits: RaceLimits | None = None,
     advance: Advance | None = None,
-    enough: Enough = ratios.settled,
+    enough: Enough = ratios.claims_are_final,
 ) -> Timing:
     """Time models with the same inputs.
 

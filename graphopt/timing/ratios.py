@@ -53,7 +53,7 @@ class Comparison:
     conclusion: Conclusion
 
 
-def turns(names: Sequence[str], index: int) -> list[str]:
+def turn_order(names: Sequence[str], index: int) -> list[str]:
     """``names`` in the order of the turn ``index``.
 
     The order is rotated by one every two turns, and reversed every second turn. Each name is first, and
@@ -101,7 +101,7 @@ def compare(ratios: Sequence[float], band: Band) -> Comparison:
     return Comparison(middle, around, conclusion)
 
 
-def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
+def claims_are_final(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
     """Whether more processes would not change the claims.
 
     True if there are enough processes, and every model is so much faster or slower than the original that
@@ -117,18 +117,18 @@ def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
     )
 
 
-def decided(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
+def claims_are_nearly_final(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
     """Whether more processes would hardly change the claims, including claims of no difference.
 
-    Like :func:`settled`, but a model is also settled if each of its ratios is within the band.
+    Like :func:`claims_are_final`, but a model is also settled if each of its ratios is within the band.
     """
     if len(twin) < LEAST_PROCESSES:
         return False
     band = band_of(twin)
-    return all(settled([found], twin) or all(ratio in band for ratio in found) for found in ratios)
+    return all(claims_are_final([found], twin) or all(ratio in band for ratio in found) for found in ratios)
 
 
-def precise(rounds: Sequence[Sequence[float]]) -> bool:
+def is_precise(rounds: Sequence[Sequence[float]]) -> bool:
     """Whether the median of each series of round ratios is precise enough to stop."""
     return all(len(series) >= _LEAST_ROUNDS and _error(series) < _PRECISE for series in rounds)
 

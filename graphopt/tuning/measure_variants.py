@@ -10,7 +10,7 @@ from pathlib import Path
 from graphopt.errors import GraphoptError
 from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import compare_speed
-from graphopt.timing.ratios import Band, Comparison, decided
+from graphopt.timing.ratios import Band, Comparison, claims_are_nearly_final
 from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder
@@ -118,7 +118,11 @@ class HarnessMeasurer:
         self, sources: dict[str, Path], setup: Setup, limits: RaceLimits, text: str
     ) -> list[tuple[Comparison, Band]]:
         timing = compare_speed(
-            sources, setup, limits, lambda done: self._report(text, self.spent()), enough=decided
+            sources,
+            setup,
+            limits,
+            lambda done: self._report(text, self.spent()),
+            enough=claims_are_nearly_final,
         )
         comparisons = [timing.speeds[name].comparison for name in sources if name != _REFERENCE]
         return [(comparison, timing.band) for comparison in comparisons if comparison is not None]

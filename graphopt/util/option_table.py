@@ -124,7 +124,7 @@ def with_keywords(text: str, options: Mapping[str, Opt]) -> str:
     return _FLAG.sub(spelled, text)
 
 
-def picked(kind: Callable[..., T], options: Mapping[str, Any], /, **more: Any) -> T:
+def pick_options(kind: Callable[..., T], options: Mapping[str, Any], /, **more: Any) -> T:
     """An object of the dataclass ``kind`` with the ``options`` that are fields of it, and with ``more``."""
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in options.items() if name in names} | more)

@@ -108,7 +108,9 @@ class Cases:
     valid: list[ValidBinding] = field(default_factory=list)
 
 
-def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK) -> Cases:
+def gather_cases(
+    inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK
+) -> Cases:
     """Find bindings that ``original`` accepts and make cases: at least one for each binding.
 
     Args:

@@ -74,7 +74,7 @@ from graphopt.verification.cases import (
     Case,
     Cases,
     empty_cases,
-    gather,
+    gather_cases,
     share_random_outputs,
 )
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
@@ -336,7 +336,7 @@ class Verifier:
             if self._inputs is None or refusal is not None:
                 self._cases = Cases(refusal=refusal)
             else:
-                self._cases = gather(
+                self._cases = gather_cases(
                     self._inputs,
                     self._original,
                     random=self._random.varies,

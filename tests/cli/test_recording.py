@@ -16,7 +16,7 @@ from graphopt.cli.main import cli
 from graphopt.cli.reproducer.recorded_command import Recorded
 from graphopt.cli.reproducer.rerun import rerun
 from graphopt.cost import shipped
-from graphopt.cost.select_table import keep
+from graphopt.cost.select_table import store_measured_table
 from graphopt.cost.table import read
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU
@@ -227,7 +227,7 @@ def test_the_table_of_costs_in_force_is_kept(
     measured = replace(shipped("cpu"), name="made up")
     file = tmp_path / "mine.json"
     file.write_text(measured.text())
-    keep(Store(tmp_path / "cache" / "graphopt"), CPU, measured)
+    store_measured_table(Store(tmp_path / "cache" / "graphopt"), CPU, measured)
     chosen = str(file) if setting == "FILE" else setting
     done = invoke(
         "optimize", small, "-o", "o.onnx", "--device", "cpu", "--set", f"costs={chosen}", "--save-repro", "r"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.cost import shipped
-from graphopt.cost.select_table import costs_for, keep
+from graphopt.cost.select_table import costs_for, store_measured_table
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.disk_store import Store
@@ -19,7 +19,7 @@ MEASURED = replace(shipped("cpu"), name="measured here")
 
 def test_stored_figures_take_precedence_over_shipped_ones(tmp_path: Path) -> None:
     assert costs_for("auto", CPU, tmp_path) == shipped("cpu")
-    keep(Store(tmp_path), CPU, MEASURED)
+    store_measured_table(Store(tmp_path), CPU, MEASURED)
     assert costs_for("auto", CPU, tmp_path) == MEASURED
     assert costs_for("shipped", CPU, tmp_path) == shipped("cpu")
     assert costs_for("auto", Device("cuda"), tmp_path).grids == ()
@@ -27,7 +27,7 @@ def test_stored_figures_take_precedence_over_shipped_ones(tmp_path: Path) -> Non
 
 def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    keep(store, CPU, MEASURED)
+    store_measured_table(store, CPU, MEASURED)
     (entry,) = store.entries()
     store.put(entry.kind, b"{}", entry.key)
     assert costs_for("auto", CPU, tmp_path) == shipped("cpu")

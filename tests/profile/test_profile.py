@@ -23,7 +23,7 @@ from graphopt.profile import (
     guard_for_all,
     merged,
     observe,
-    unfit,
+    obstacle_to_specialization,
     variants_of,
 )
 from tests.model_testing import parse
@@ -336,7 +336,7 @@ def test_observe_records_types_shapes_and_contents() -> None:
     ],
 )
 def test_unfit_reports_why_an_input_is_unsupported(port: Port, value: object, why: str | None) -> None:
-    found = unfit(port, value)
+    found = obstacle_to_specialization(port, value)
     assert found == (None if why is None else f"'x' {why}")
 
 

@@ -6,14 +6,14 @@ from itertools import combinations
 
 import pytest
 
-from graphopt.timing.ratios import Band, band_of, compare, precise, settled, spread, turns
+from graphopt.timing.ratios import Band, band_of, claims_are_final, compare, is_precise, spread, turn_order
 
 BAND = Band(0.98, 1.02)
 
 
 def test_each_model_has_each_position_equally_often() -> None:
     names = ["a", "b", "c"]
-    orders = [turns(names, index) for index in range(6)]
+    orders = [turn_order(names, index) for index in range(6)]
     assert orders[0] == ["a", "b", "c"] and orders[1] == ["c", "b", "a"]
     assert all(sorted(order) == names for order in orders)
     for name in names:
@@ -23,7 +23,7 @@ def test_each_model_has_each_position_equally_often() -> None:
 
 
 def test_two_states_that_swap_in_every_iteration() -> None:
-    assert [turns(["a", "b"], index) for index in range(4)] == [
+    assert [turn_order(["a", "b"], index) for index in range(4)] == [
         ["a", "b"],
         ["b", "a"],
         ["b", "a"],
@@ -71,14 +71,14 @@ def test_figure_is_the_median() -> None:
 
 def test_only_clear_differences_end_the_measurement() -> None:
     twin = [1.01, 0.99, 1.0, 1.005, 0.995]
-    assert settled([[2.0, 2.1, 1.9, 2.0, 2.2], [0.5, 0.4, 0.5, 0.6, 0.5]], twin)
-    assert not settled([[2.0, 2.1, 1.9, 2.0, 2.2], [1.02, 1.01, 1.0, 1.02, 1.01]], twin)
-    assert not settled([[2.0, 0.5, 1.9, 2.0, 2.2]], twin)
-    assert not settled([[2.0, 2.1, 1.9]], twin[:3])
+    assert claims_are_final([[2.0, 2.1, 1.9, 2.0, 2.2], [0.5, 0.4, 0.5, 0.6, 0.5]], twin)
+    assert not claims_are_final([[2.0, 2.1, 1.9, 2.0, 2.2], [1.02, 1.01, 1.0, 1.02, 1.01]], twin)
+    assert not claims_are_final([[2.0, 0.5, 1.9, 2.0, 2.2]], twin)
+    assert not claims_are_final([[2.0, 2.1, 1.9]], twin[:3])
 
 
 def test_rounds_end_at_precise_medians() -> None:
     steady, noisy = [1.0, 1.001, 0.999, 1.0] * 5, [0.8, 1.2, 1.0, 1.1] * 5
-    assert precise([steady, steady])
-    assert not precise([steady, noisy])
-    assert not precise([steady[:5]])
+    assert is_precise([steady, steady])
+    assert not is_precise([steady, noisy])
+    assert not is_precise([steady[:5]])

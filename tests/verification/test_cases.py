@@ -12,7 +12,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather
+from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
 
@@ -81,7 +81,7 @@ class Endless:
 def test_timed_out_runs_do_not_count_towards_the_time_limit() -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     original = Endless()
-    cases = gather(inputs, original, random=False, seconds=5, quick=1)
+    cases = gather_cases(inputs, original, random=False, seconds=5, quick=1)
     assert {case.distribution for case in cases.found} >= {"normal", "large"}
     assert not [skipped for skipped in cases.skipped if skipped.cause == "time"]
     assert original.stopped < len(DISTRIBUTIONS), "inputs of one kind are stopped at one size"
@@ -106,7 +106,7 @@ class Slow:
 @pytest.mark.parametrize("seconds", [18, 22, 26, 30, 1000])
 def test_each_distribution_is_tried_before_further_sizes(seconds: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    cases = gather(inputs, Slow(), random=False, seconds=seconds)
+    cases = gather_cases(inputs, Slow(), random=False, seconds=seconds)
     kinds = [distribution for distribution in DISTRIBUTIONS[1:] if distribution != "overridden"]
     sizes = [sum(case.distribution == kind for case in cases.found) for kind in kinds]
     assert min(sizes) == 1 or max(sizes) <= 1, sizes

@@ -13,12 +13,12 @@ from graphopt.analysis.symbolic import (
     Bound,
     Dim,
     SymDim,
+    contains_atom,
     fresh_symbol,
     lone_atom,
     replace_atoms,
     symbol,
     symbols,
-    within,
 )
 from graphopt.util.resource_budget import Budget
 
@@ -106,7 +106,7 @@ class InferenceState:
         if self._guard_symbols and not self._guard_names.isdisjoint(symbols(vague)):
             return
         atom, dim = lone_atom(vague), self.resolved(dim)
-        if atom is not None and not within(atom, dim):
+        if atom is not None and not contains_atom(atom, dim):
             self._equalities[atom] = dim
             self._resolved.clear()
 

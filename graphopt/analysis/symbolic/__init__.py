@@ -20,8 +20,8 @@ from graphopt.analysis.symbolic.polynomial import (
     OrElse,
     Symbol,
     SymDim,
+    dim_of_atom,
     fresh_symbol,
-    lone,
     lone_atom,
     polynomial,
     product,
@@ -31,13 +31,13 @@ from graphopt.analysis.symbolic.proofs import at_least, bounds, equal, known_non
 from graphopt.analysis.symbolic.ranges import Bound
 from graphopt.analysis.symbolic.substitution import (
     TYPICAL,
+    contains_atom,
     declared_name,
     evaluate,
     number,
     replace_atoms,
     substitute,
     symbols,
-    typical,
-    within,
+    typical_size,
 )
 from graphopt.analysis.symbolic.zero_propagation import zero_with

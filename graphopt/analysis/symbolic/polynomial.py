@@ -222,7 +222,7 @@ def _symbol(name: str, lo: Bound, hi: Bound, birth: int) -> SymDim:
     text = name if _PLAIN_NAME.fullmatch(name) else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
     atom = Symbol(text)
     atom.name, atom.operands, atom.lo, atom.hi, atom.birth = name, (), lo, hi, birth
-    return lone(atom)
+    return dim_of_atom(atom)
 
 
 def compound(kind: type[Atom], text: str, operands: tuple[Dim, ...], value_range: Range) -> SymDim:
@@ -233,10 +233,10 @@ def compound(kind: type[Atom], text: str, operands: tuple[Dim, ...], value_range
         return opaque(text, lo, hi, birth)
     atom = kind(text)
     atom.operands, atom.lo, atom.hi, atom.birth = operands, lo, hi, birth
-    return lone(atom)
+    return dim_of_atom(atom)
 
 
-def lone(atom: Atom) -> SymDim:
+def dim_of_atom(atom: Atom) -> SymDim:
     """The dim that is one atom."""
     return SymDim((((atom,), 1),))
 

@@ -13,7 +13,7 @@ from graphopt.analysis.symbolic.polynomial import (
     FloorDiv,
     Maximum,
     Symbol,
-    lone,
+    dim_of_atom,
     term_range,
 )
 from graphopt.analysis.symbolic.ranges import UNBOUNDED, Range, maximum_range, minimum_range
@@ -51,7 +51,7 @@ def _bounds(dim: Dim, ranges: Mapping[str, Range] | None, depth: int) -> Range:
         term for term in dim.terms if len(term[0]) == 1 and isinstance(term[0][0], FloorDiv | Extremum)
     ]
     for (atom,), coefficient in candidates[:_PROOF_WIDTH]:
-        rest = dim - lone(atom) * coefficient
+        rest = dim - dim_of_atom(atom) * coefficient
         lo2, hi2 = _bounds_with_atom(atom, coefficient, rest, ranges, depth - 1)
         lo, hi = max(lo, lo2), min(hi, hi2)
     return (lo, hi)

@@ -14,7 +14,7 @@ from graphopt.analysis.symbolic.polynomial import (
     OrElse,
     Symbol,
     SymDim,
-    lone,
+    dim_of_atom,
     lone_atom,
 )
 
@@ -28,12 +28,12 @@ def declared_name(dim: Dim) -> str | None:
     return atom.name if isinstance(atom, Symbol) and not atom.birth else None
 
 
-def within(atom: Atom, dim: Dim) -> bool:
+def contains_atom(atom: Atom, dim: Dim) -> bool:
     """Whether ``atom`` occurs anywhere in ``dim``."""
     if isinstance(dim, int):
         return False
     return any(
-        atom == part or any(within(atom, inner) for inner in part.operands)
+        atom == part or any(contains_atom(atom, inner) for inner in part.operands)
         for monomial, _ in dim.terms
         for part in monomial
     )
@@ -82,7 +82,7 @@ def _rebuilt(atom: Atom, lookup: Callable[[Atom], Dim | None]) -> Dim:
         return floordiv(*operands)
     if isinstance(atom, OrElse):
         return or_else(*operands)
-    return extremum(type(atom), operands) if isinstance(atom, Extremum) else lone(atom)
+    return extremum(type(atom), operands) if isinstance(atom, Extremum) else dim_of_atom(atom)
 
 
 def number(dim: Dim, values: Mapping[str, int]) -> int:
@@ -113,6 +113,6 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
         return None
 
 
-def typical(dim: Dim) -> int | None:
+def typical_size(dim: Dim) -> int | None:
     """The value of ``dim`` if every symbol is :data:`TYPICAL`; ``None`` if a divisor is 0."""
     return evaluate(dim, dict.fromkeys(symbols(dim), TYPICAL))

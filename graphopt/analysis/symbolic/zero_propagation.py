@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.analysis.symbolic.polynomial import Dim, SymDim, lone
+from graphopt.analysis.symbolic.polynomial import Dim, SymDim, dim_of_atom
 from graphopt.analysis.symbolic.proofs import bounds, known_nonzero
 from graphopt.analysis.symbolic.substitution import substitute, symbols
 
@@ -14,7 +14,7 @@ def zero_with(dim: Dim, cause: Dim) -> bool:
     if isinstance(cause, int) or len(cause.terms) > 1:
         return isinstance(cause, SymDim) and _zero_by_symbol(dim, cause)
     # a product is 0 if one of its factors is
-    return all(_zero_by_symbol(dim, lone(atom)) for atom in cause.terms[0][0])
+    return all(_zero_by_symbol(dim, dim_of_atom(atom)) for atom in cause.terms[0][0])
 
 
 def _zero_by_symbol(dim: Dim, cause: SymDim) -> bool:

@@ -147,7 +147,7 @@ def lowest(dtype: ir.DataType) -> float:
     return float(dtype.min) / 4
 
 
-def hidden_where_not(op: GraphBuilder, condition: ir.Value, like: ir.Value) -> ir.Value:
+def additive_mask_where_not(op: GraphBuilder, condition: ir.Value, like: ir.Value) -> ir.Value:
     """The additive mask of the scores where ``condition`` does not hold, in the element type of ``like``."""
     return op.Where(condition, op.number(0.0, like), op.number(lowest(op.dtype(like)), like))
 

@@ -130,7 +130,7 @@ def _count(op: GraphBuilder, x: ir.Value) -> Size:
     return op.Reshape(op.Size(x), [1]) if shape is None else math.prod(shape)
 
 
-def numbered(op: GraphBuilder, x: ir.Value, leading: int) -> ir.Value:
+def row_numbers(op: GraphBuilder, x: ir.Value, leading: int) -> ir.Value:
     """The row numbers of ``x``, int64, of the shape of its first ``leading`` axes."""
     sizes = [op.dim(x, axis) for axis in range(leading)]
     return op.reshape(number_range(op, op.product(*sizes)), op.shape(*sizes))

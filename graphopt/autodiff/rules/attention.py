@@ -7,8 +7,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.building_blocks.attention import (
     Attention,
+    additive_mask_where_not,
     causal_bias,
-    hidden_where_not,
     lowest,
     split_heads,
     usual_scale,
@@ -82,14 +82,14 @@ def _attention_of(
     causal = bool(node.attribute("is_causal", 0))
     bias = []
     if mask is not None:
-        bias.append(hidden_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
+        bias.append(additive_mask_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
     if counts is not None:  # the number of valid keys in each batch
         counts = op.Reshape(counts, [-1, 1, 1, 1])
         positions = op.arange(keys)
-        bias.append(hidden_where_not(op, op.Less(positions, counts), q))
+        bias.append(additive_mask_where_not(op, op.Less(positions, counts), q))
         if causal:
             last = op.Add(op.Unsqueeze(op.arange(queries), [1]), op.Sub(counts, op.shape(queries)))
-            bias.append(hidden_where_not(op, op.LessOrEqual(positions, last), q))
+            bias.append(additive_mask_where_not(op, op.LessOrEqual(positions, last), q))
     elif causal:
         bias.append(causal_bias(op, q, queries, keys, past))
     return Attention(

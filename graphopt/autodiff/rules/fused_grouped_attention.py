@@ -10,8 +10,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.building_blocks.attention import (
     Attention,
+    additive_mask_where_not,
     causal_bias,
-    hidden_where_not,
     split_heads,
     usual_scale,
 )
@@ -184,4 +184,4 @@ def _hidden(op: GraphBuilder, node: PrimalNode, q: ir.Value, at: _Positions) -> 
     visible = op.LessOrEqual(at.keys, op.Min(at.queries, at.last) if causal else at.last)
     if window > 0:
         visible = op.And(visible, op.Greater(at.keys, op.Sub(at.queries, window)))
-    return hidden_where_not(op, visible, q)
+    return additive_mask_where_not(op, visible, q)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.autodiff.building_blocks.scatter import (
-    numbered,
+    row_numbers,
     scatter_along,
     scatter_elements,
     scatter_moved,
@@ -72,7 +72,7 @@ def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     if not isinstance(depth, int):
         return scatter_moved(op, node, dy, [picks], {"batch_dims": batch}, add=True)
     leading = batch + depth
-    rows = op.GatherND(numbered(op, x, leading), picks, batch_dims=batch)
+    rows = op.GatherND(row_numbers(op, x, leading), picks, batch_dims=batch)
     return scatter_rows(op, x, rows, dy, leading=leading)
 
 

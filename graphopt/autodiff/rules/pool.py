@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.building_blocks.scatter import numbered, scatter_positions, scatter_rows
+from graphopt.autodiff.building_blocks.scatter import row_numbers, scatter_positions, scatter_rows
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
@@ -232,7 +232,7 @@ def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     if not _Windows(op, node).overlap:
         return dx
     rank = node.rank(node.y)
-    numbers = numbered(op, positions, rank)
+    numbers = row_numbers(op, positions, rank)
     last = scatter_rows(op, node.y, positions, numbers, leading=rank, add=False)
     kept = op.Equal(op.Gather(op.Reshape(last, [-1]), positions, axis=0), numbers)
     return op.only_where(kept, dx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.building_blocks.scatter import number_range, numbered
+from graphopt.autodiff.building_blocks.scatter import number_range, row_numbers
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
@@ -44,7 +44,7 @@ class _Positions:
         """An equivalent ScatterElements into a vector, for a ScatterND."""
         if self.by_element:
             return self
-        numbers = numbered(self.op, self.data, self.node.rank(self.data))
+        numbers = row_numbers(self.op, self.data, self.node.rank(self.data))
         flat = _Positions(self.op, self.node)
         flat.indices = self.op.Reshape(self.take(numbers), [-1])
         flat.data, flat.updates, flat.y = (
@@ -73,7 +73,7 @@ class _Positions:
         if not self.by_element and shape and isinstance(shape[-1], int):  # rows are overwritten as a whole
             rows, leading, rank = self.indices, len(shape) - 1, shape[-1]
         # scatter the numbers of the updates: the surviving number identifies the surviving update
-        numbers = numbered(op, rows, leading)
+        numbers = row_numbers(op, rows, leading)
         zeros = op.ConstantOfShape(
             op.shape(*(op.dim(data, axis) for axis in range(rank))), value=np.zeros(1, np.int64)
         )

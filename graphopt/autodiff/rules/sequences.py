@@ -76,7 +76,7 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     def size(inner: GraphBuilder, number: ir.Value, element: ir.Value) -> ir.Value:
         return inner.Gather(inner.Shape(element), inner.constant(np.array(axis)), axis=0)
 
-    return op.SplitToSequence(dy, sequence_loop_builders.gathered(op, node.x, size), axis=axis)
+    return op.SplitToSequence(dy, sequence_loop_builders.stack_over_sequence(op, node.x, size), axis=axis)
 
 
 @gradient("SplitToSequence")
@@ -102,7 +102,7 @@ def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
     dtypes = [op.dtype(output) for output in body.outputs]
     count = op.SequenceLength(node.x)
     return vjp_of_decomposition(
-        op, node, cotangents, lambda: sequence_loop_builders.repeated(op, count, dtypes, write)
+        op, node, cotangents, lambda: sequence_loop_builders.repeat_iteration(op, count, dtypes, write)
     )
 
 

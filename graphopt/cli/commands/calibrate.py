@@ -74,7 +74,7 @@ def command(
     """
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cost.calibrate import calibrate
-    from graphopt.cost.select_table import costs_for, keep
+    from graphopt.cost.select_table import costs_for, store_measured_table
     from graphopt.cost.table import ENOUGH_PASSES
     from graphopt.util.disk_store import Store
     from graphopt.util.text_tables import counted
@@ -96,7 +96,7 @@ def command(
             )
         store = not costs.rough if store is None else store
         if store:
-            keep(Store(run.settings.cache_dir), device, costs)
+            store_measured_table(Store(run.settings.cache_dir), device, costs)
     if output is not None:
         publish.write(output, costs.text())
     text: list[Block] = [f"  {costs}", _points(costs) if run.verbose else _overview(costs)]
@@ -112,10 +112,10 @@ def command(
 
 
 def _forget(run: Run, device: Device) -> Output:
-    from graphopt.cost.select_table import forget
+    from graphopt.cost.select_table import remove_measured_table
     from graphopt.util.disk_store import Store
 
-    forgotten = forget(Store(run.settings.cache_dir), device)
+    forgotten = remove_measured_table(Store(run.settings.cache_dir), device)
     text = f"  removed {forgotten}; the shipped figures are in force"
     if forgotten is None:
         text = f"  nothing was stored for {device}: the shipped figures are in force"

@@ -168,7 +168,7 @@ def command(
     if variants.bundle:
         planned = _plan_bundle(sources, output, dry_run=dry_run)
     else:
-        planned = optimize_files.plan(
+        planned = optimize_files.plan_files(
             sources,
             output,
             stdin=run.invocation.stdin,
@@ -279,7 +279,7 @@ class _Job:
             if result.model is not None:
                 _check_guards(result.model, report)
                 if marks:
-                    optimize_files.mark(result.model.metadata_props)
+                    optimize_files.mark_as_optimized(result.model.metadata_props)
             advance(None, "writing")
             before_save = time.perf_counter()
             new_bytes, remarks = _write(run, result, target, request)

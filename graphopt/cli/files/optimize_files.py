@@ -44,7 +44,7 @@ class Plan:
         return None in self.targets
 
 
-def plan(
+def plan_files(
     words: Sequence[Path],
     output: str | None,
     *,
@@ -104,7 +104,7 @@ def default_target(source: Path) -> Path:
     return source.with_name(f"{stem}{_OPTIMIZED}{suffix}")
 
 
-def mark(metadata: dict[str, str]) -> None:
+def mark_as_optimized(metadata: dict[str, str]) -> None:
     """Record in the metadata of a model that graphopt wrote it."""
     metadata[_KEY] = _MARK
 

@@ -38,9 +38,9 @@ def choice_notes(bundle: Bundle, feeds: Mapping[str, Any], *, verbose: int) -> I
 
 def output(run: Run, bundle: Bundle) -> Output:
     """The contents of ``bundle``."""
-    from graphopt.specialization.variant_sizes import measured, of_bundle
+    from graphopt.specialization.variant_sizes import measured, variant_sizes_of_bundle
 
-    items = of_bundle(bundle)
+    items = variant_sizes_of_bundle(bundle)
     if run.verbose:
         device = option_values.chosen_device(run, explains_auto=False)
         with run.console.progress("measuring sessions"):
@@ -89,9 +89,9 @@ def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | N
     plan = read_variants(model)
     if not plan:
         return [], None
-    from graphopt.specialization.variant_sizes import of_model, session_bytes
+    from graphopt.specialization.variant_sizes import session_bytes, variant_sizes_of_model
 
-    items = of_model(model, plan)
+    items = variant_sizes_of_model(model, plan)
     if not items or not run.verbose:
         return items, None
     device = option_values.chosen_device(run, explains_auto=False)

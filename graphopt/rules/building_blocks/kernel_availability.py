@@ -34,7 +34,7 @@ def require_kernel(
         require_opset(m, op_type, x, since)
 
 
-def unavailable(
+def kernel_refusal(
     m: Match, op_type: str, x: ir.Value, *, domain: str = ir.MICROSOFT, since: int = 1
 ) -> Refusal | None:
     """The refusal of :func:`require_kernel`; ``None`` if the target has a kernel."""

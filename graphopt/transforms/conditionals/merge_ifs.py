@@ -39,7 +39,7 @@ class MergeIfs(Pass):
                 continue
             condition = node.inputs[0]
             group = last.get(condition)
-            place = None if group is None else groups.place(group, node, branches)
+            place = None if group is None else groups.insertion_point(group, node, branches)
             action = None if place is None else cx.begin_rewrite(self.name, node)
             if group is None or place is None or action is None:
                 last[condition] = groups.start(node, branches)
@@ -119,7 +119,7 @@ class _Groups:
             if other is not None:
                 self._push(other, node)
 
-    def place(self, group: _Group, node: ir.Node, branches: Branches) -> ir.Node | None:
+    def insertion_point(self, group: _Group, node: ir.Node, branches: Branches) -> ir.Node | None:
         """The node before which ``group`` with ``node`` can be merged: the current one, or ``node``."""
         if not all(map(self._cx.edit.supports_constants_of, group.branches[0], branches)):
             return None

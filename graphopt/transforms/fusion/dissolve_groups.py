@@ -31,11 +31,11 @@ class DissolveGroups(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Inline all groups."""
-        if unsupported(model, cx) is None:
+        if obstacle_to_groups(model, cx) is None:
             dissolve(model, cx)
 
 
-def unsupported(model: ir.Model, cx: Context) -> str | None:
+def obstacle_to_groups(model: ir.Model, cx: Context) -> str | None:
     """The reason why ``model`` can't have groups; ``None`` if it can."""
     if backend_for(cx.options.device) is None:
         return f"there are no kernels for {cx.options.device}"

@@ -17,7 +17,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.base import NATIVE_GROUPS, Pass
-from graphopt.transforms.fusion.dissolve_groups import dissolve, unsupported
+from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class FuseGroups(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Propose all groups, then outline them, graph by graph."""
-        reason = unsupported(model, cx)
+        reason = obstacle_to_groups(model, cx)
         if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
             cx.remarks.append(f"no native groups: {reason}")

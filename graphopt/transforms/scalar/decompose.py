@@ -8,7 +8,7 @@ from functools import cache, wraps
 from typing import Any, ClassVar
 
 from graphopt import ir
-from graphopt.analysis.symbolic import product, typical
+from graphopt.analysis.symbolic import product, typical_size
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.passes.base import Pass
@@ -93,7 +93,7 @@ def _sized(rule: Rule, least: int) -> Rule:
     @wraps(rule.replace)
     def decompose(op: Builder, m: Match, **arguments: Any) -> Outcome:
         shape = m.shape(m.root.inputs[0])
-        elements = None if shape is None else typical(product(shape))
+        elements = None if shape is None else typical_size(product(shape))
         if elements is None or elements < least:
             return m.no(f"it has fewer than {least} elements", m.root.inputs[0])
         return rule.replace(op, m, **{name: arguments[name] for name in rule.arguments})

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Dim, Refusal
-from graphopt.control_flow.loops import LoopForm, changing, loop_form, rebuild, symbols_outside
+from graphopt.control_flow.loops import LoopForm, loop_form, rebuild, symbols_outside, varying_symbol
 from graphopt.passes.base import Pass
 from graphopt.rewrite.replacement_builder import Builder
 
@@ -112,7 +112,7 @@ def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> st
     element, result = cx.shape(appended), form.results[index]
     if element is None or cx.dtype(appended) is None:
         return "the rank or dtype of the appended tensor is unknown"
-    local = changing(element, symbols_outside(form, cx))
+    local = varying_symbol(element, symbols_outside(form, cx))
     if local is not None:
         return f"the size of the appended tensor may vary between iterations: {local}"
     if result.is_graph_output():

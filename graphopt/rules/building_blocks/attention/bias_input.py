@@ -7,7 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, spans
+from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, equals_in_valid_runs
 from graphopt.rules.building_blocks.attention.scores import Mask, Term, tensor_of
 from graphopt.rules.building_blocks.axes import unsqueeze
 
@@ -23,12 +23,12 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | None:
     assert total is not None
     first_term = tensor_of(found.terms[0])
     queries, keys = found.score_shape[2:]
-    if not spans(m, lengths[1], keys):
+    if not equals_in_valid_runs(m, lengths[1], keys):
         m.refuse("the mask is broadcast over keys", first_term, hint=f"expand its last axis to {keys}")
     rank = max(m.rank(tensor_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = unsqueeze(op, m, total, missing)
-    return whole if spans(m, lengths[0], queries) else _for_each_query(op, m, whole, found)
+    return whole if equals_in_valid_runs(m, lengths[0], queries) else _for_each_query(op, m, whole, found)
 
 
 def _lengths(m: Match, value: ir.Value) -> tuple[Dim, Dim]:

@@ -135,7 +135,7 @@ def _require_broadcast(m: Match, mask: ir.Value, expected: tuple[Dim, ...]) -> N
     if shape is None or len(shape) > len(expected):
         m.refuse("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], expected[::-1], strict=False):
-        if dim != 1 and not spans(m, dim, size):
+        if dim != 1 and not equals_in_valid_runs(m, dim, size):
             named = symbolic.declared_name(dim) and symbolic.declared_name(size)
             hint = (
                 f"declare dims {dim} and {size} of the inputs by one name, if they are equal"
@@ -168,14 +168,14 @@ def _causal_mask_value(m: Match, found: Attention, term: Term) -> float | None:
         return None
     if not m.cx.facts.dim_equal(queries, keys) or len(shape) < 2:
         return None
-    if not spans(m, shape[-2], queries) or not spans(m, shape[-1], keys):
+    if not equals_in_valid_runs(m, shape[-2], queries) or not equals_in_valid_runs(m, shape[-1], keys):
         return None
     if isinstance(term, Mask):
         return term.low if bool(step.near) == term.keeps != bool(step.far) else None
     return float(step.far) if step.near == 0 and step.far <= MINUS_INFINITY else None
 
 
-def spans(m: Match, dim: Dim, size: Dim) -> bool:
+def equals_in_valid_runs(m: Match, dim: Dim, size: Dim) -> bool:
     """Whether a mask axis of size ``dim`` equals ``size`` in every valid run of the model.
 
     A mask sliced to min(length, ``size``) is shorter only if the broadcast would fail anyway.
