@@ -62,6 +62,7 @@ def main(words: list[str] | None = None) -> int:
         "--only", default="", metavar="RE", help="families whose names, or cases whose labels match"
     )
     parser.add_argument("--split", action="store_true", help="only compare splits with joint graphs")
+    parser.add_argument("--by-group", action="store_true", help="differentiate groups of one node or more")
     options = parser.parse_args(words)
     if options.split:
         return _judge_splits(options.only)
@@ -70,7 +71,7 @@ def main(words: list[str] | None = None) -> int:
         whole = re.search(options.only, family)
         for case in cases:
             if whole or re.search(options.only, case.label):
-                outcome = judge(case)
+                outcome = judge(case, options.by_group)
                 found.setdefault(family, []).append(outcome)
                 if outcome.verdict != "right":
                     print(f"{outcome.verdict}: {outcome.label}: {outcome.reason}")

@@ -11,6 +11,7 @@ import onnx.parser
 
 from benchmarks.split_step import difference
 from graphopt import ir
+from graphopt.autodiff.by_group import ByGroup
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure
@@ -58,8 +59,12 @@ class Outcome:
     reason: str = ""
 
 
-def judge(case: Case) -> Outcome:
-    """Compare all gradients of a case, with onnxruntime's optimizations off and on."""
+def judge(case: Case, by_group: bool = False) -> Outcome:
+    """Compare all gradients of a case, with onnxruntime's optimizations off and on.
+
+    Args:
+        by_group: differentiate groups of one node or more.
+    """
     wrt = [name for name, value in case.feeds.items() if _is_real(value) and name not in case.frozen]
     outputs, cotangents, truths = _by_torch(case, wrt)
     try:
@@ -69,7 +74,7 @@ def judge(case: Case) -> Outcome:
     real = [item.name or "" for item in model.graph.outputs]
     real = [name for name, given in zip(real, cotangents, strict=True) if given is not None]
     try:
-        joint = differentiate(model, real, wrt)
+        joint = differentiate(model, real, wrt, by=ByGroup(minimum=1) if by_group else None)
     except GraphoptError as error:
         return Outcome(case.label, "refused", error.message)
     types = {item.name: item.dtype.numpy() for item in joint.model.graph.inputs if item.dtype is not None}

@@ -26,10 +26,10 @@ from graphopt.autodiff.joint_graph import Joint
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import ByRule
-from graphopt.autodiff.rule_registry import Gradient, NoGradient, NonDifferentiable
+from graphopt.autodiff.rule_registry import Gradient, NoGradient, NonDifferentiable, Restart
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.split_joint import Split, SplitReport, check_budget, split_joint
-from graphopt.context import Context
+from graphopt.context import Context, Observer, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.passes.pipelines import registry
 
@@ -47,6 +47,7 @@ class ByGroup(ByRule):
 
     Attributes:
         groups: the gradient of each group.
+        inlined: the reason why groups without a gradient were inlined, by name.
         blocked: nodes without a gradient.
     """
 
@@ -54,7 +55,9 @@ class ByGroup(ByRule):
         self._options, self._minimum = options or SplitOptions(), minimum
         self.lowering = "specialize-autograd-zero,lower-grad-of,dce" if lower else ""
         self.groups: dict[Key, GroupGradient] = {}
+        self.inlined: dict[str, str] = {}
         self.blocked: dict[ir.Node, NoGradient] = {}
+        self._errors: dict[str, NoGradient] = {}  # by the name of the node's first output
 
     def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
         """Outline and differentiate the groups of the main graph.
@@ -70,10 +73,12 @@ class ByGroup(ByRule):
         for key, calls in calls_of_groups(model).items():
             if any(call.graph is not model.graph for call in calls):
                 inline_group(model.functions[key], calls, cx, _OWNER)
-        useful = self._useful(cx, ends)
+        useful, reasons = self._useful(cx, ends), _Reasons()
+        cx.observers.append(reasons)
         self.groups = differentiate_groups(
             cx, _OWNER, useful=useful, strict_opset=True, options=self._options
         )
+        self.inlined = reasons.found
 
     def _useful(self, cx: Context, ends: Sequence[str]) -> dict[ir.Value, None]:
         """The values ``ends``, and the values to which cotangents may flow from them."""
@@ -115,13 +120,16 @@ class ByGroup(ByRule):
         read = [*node.inputs, *node.captured, *node.outputs]
         if any(value is not None and value.name and is_sequence(value, op.cx) for value in read):
             return super().apply(op, node, rule, cotangents)
+        name = next(output.name or "" for output in node.outputs if output.name)
+        if name in self._errors:
+            self.blocked[node.raw] = self._errors[name]
+            return []
         inner = op.begin_region(f"{node.label}_region")
         try:
             found = super().apply(inner, node, rule, cotangents)
         except NoGradient as error:
-            op.cx.edit.clear_body(inner.graph)
-            self.blocked[node.raw] = error
-            return []
+            self._errors[name] = error
+            raise Restart from error  # rules may have changed bodies of the node
         return gradient_regions.end_region(op, inner, cotangents, found)
 
     def excluded(self, graph: ir.Graph) -> dict[ir.Value, NoGradient]:
@@ -136,6 +144,18 @@ class ByGroup(ByRule):
                     read = ir.reads(node) if group is None else group.sources(index, node)
                     found.update(dict.fromkeys(read, reason))
         return found
+
+
+class _Reasons(Observer):
+    """Collects the reasons why groups are inlined, by the names of their calls."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def refused(self, refusal: Refusal) -> None:
+        """Record a reason."""
+        if refusal.rule == _OWNER:
+            self.found[refusal.node] = refusal.reason
 
 
 def _call_backward(
@@ -185,7 +205,9 @@ def differentiate(
         names, such as ``params``, are omitted if their gradient would have to pass an operator without a
         gradient. The attribute ``excluded`` of the result has the reasons.
     """
-    return joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=ByGroup())
+    by = ByGroup()
+    joint = joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=by)
+    return replace(joint, groups=len(by.groups), inlined=by.inlined)
 
 
 def split(
@@ -205,6 +227,7 @@ def split(
     check_budget(memory_budget)
     by = ByGroup(SplitOptions(memory_budget, save_all, dims or {}))
     joint = joint_graph.differentiate(model, loss, wrt, outputs=outputs, scaled=True, by=by)
+    joint = replace(joint, groups=len(by.groups), inlined=by.inlined)
     found = split_joint(joint, memory_budget=memory_budget, save_all=save_all, dims=dims)
     calls = calls_of_groups(joint.model)
     reports = [by.groups[key].report for key, own in calls.items() if key in by.groups for _ in own]

@@ -15,7 +15,7 @@ from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.return_running_statistics import return_state, statistics
 from graphopt.autodiff.reverse_mode import ByRule, backward, may_be_float
-from graphopt.autodiff.rule_registry import IncompleteGradient, NeedsOpset, StoppedGradient
+from graphopt.autodiff.rule_registry import IncompleteGradient, NeedsOpset, Restart, StoppedGradient
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
 from graphopt.context import Context, context_for
@@ -54,6 +54,8 @@ class Joint:
         excluded: the reasons why members of groups of names, such as ``params``, have no gradient: an
             operator without a gradient separates them from the loss. Only if the model is differentiated by
             group.
+        groups: the number of differentiated groups; ``None`` if the model is not differentiated by group.
+        inlined: the reasons why groups were inlined, by name.
     """
 
     model: ir.Model = field(repr=False)
@@ -66,6 +68,8 @@ class Joint:
     state: dict[str, str] = field(default_factory=dict)
     opset: int | None = None
     excluded: dict[str, str] = field(default_factory=dict)
+    groups: int | None = None
+    inlined: dict[str, str] = field(default_factory=dict)
 
 
 def differentiate(
@@ -122,6 +126,8 @@ def differentiate(
                     _add_gradients(joint, cx, loss, names, outputs, scaled, by)
             except NeedsOpset as error:
                 needed = error.version
+                continue
+            except Restart:
                 continue
             for pipeline in filter(None, (by.lowering, "joint" if optimize else "dce")):
                 _run(pipeline, joint.model)

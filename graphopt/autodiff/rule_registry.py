@@ -36,6 +36,10 @@ class NeedsOpset(Exception):
         self.version = version
 
 
+class Restart(Exception):
+    """Differentiation has to start again: the last attempt left an unusable model, but gained information."""
+
+
 class IncompleteGradient(UserWarning):
     """A gradient ignores part of an operator's dependence on its inputs and may be wrong."""
 

@@ -15,6 +15,7 @@ from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.ops import graphopt_operators
 from graphopt.ort import session
+from graphopt.parameters.lifting import lift
 from tests.model_testing import parse, run_pipeline
 
 Feeds = dict[str, np.ndarray]
@@ -197,6 +198,7 @@ def test_a_branch_without_gradient_leaves_the_rest_trainable() -> None:
     joint = by_group.differentiate(model, "loss", "params")
     assert list(joint.gradients) == ["good"] and list(joint.excluded) == ["trunk", "bad"]
     assert all("ReduceMax" in reason for reason in joint.excluded.values())
+    assert joint.groups == 0 and list(joint.inlined) == ["group_0"]
     expected = run(joint_graph.differentiate(model, "loss", ["good"]).model, feeds)
     np.testing.assert_allclose(run(joint.model, feeds)["grad.good"], expected["grad.good"], rtol=1e-5)
     found = by_group.split(model, "loss", "params")
@@ -209,7 +211,44 @@ def test_named_parameters_need_a_gradient() -> None:
         by_group.differentiate(model, "loss", ["good", "bad"])
     with pytest.raises(NoGradient, match="its axes may be empty"):
         by_group.differentiate(model, ["top"], "params")
-    assert list(by_group.differentiate(model, "loss", ["good"]).gradients) == ["good"]
+    joint = by_group.differentiate(model, "loss", ["good"])
+    assert list(joint.gradients) == ["good"] and not joint.inlined and joint.groups == 1
+
+
+def test_a_loop_without_gradient_is_left_unchanged() -> None:
+    """Its rule refuses after it has changed the body."""
+    text = """g (float[N] x, int64 n) => (float[1] loss, float[M] grown)
+        <float v = {2}, float w = {3}, int64[1] one = {1}> {
+        a = Mul(x, v) b = Exp(a)
+        c = Mul(x, w) d = Sin(c)
+        grown = Loop(n, , d) <body = g (int64 i, bool ci, float[P] hi) => (bool co, float[Q] ho) {
+            r = RandomUniformLike(x) p = Mul(hi, hi) ho = Concat<axis = 0>(p, r) co = Identity(ci) }>
+        e = ReduceSum<keepdims = 0>(b) f = ReduceMin<keepdims = 0>(grown) s = Add(e, f)
+        loss = Reshape(s, one)
+    }"""
+    model = model_of(text)
+    with pytest.raises(NoGradient, match="a carried value may change its shape"):
+        by_group.differentiate(model, "loss", "inputs")
+    joint = by_group.differentiate(model, "loss", ["v"])
+    feeds = random_feeds(x=(3,)) | {"n": np.array(2, np.int64)}
+    found = run(joint.model, feeds)
+    assert found["grown"].shape == (9,)
+    np.testing.assert_allclose(found["grad.v"], np.sum(feeds["x"] * np.exp(2 * feeds["x"])), rtol=1e-5)
+    joint = by_group.differentiate(lifted(model), "loss", "inputs")
+    assert list(joint.gradients) == ["v"] and list(joint.excluded) == ["x", "w"]
+    (loop,) = [node for node in joint.model.graph if node.op_type == "Loop"]
+    kinds = {node.op_type for node in ir.bodies(loop)[0]}
+    assert kinds <= {"RandomUniformLike", "Mul", "Concat", "Identity", "Constant"}
+    np.testing.assert_allclose(
+        run(joint.model, feeds | {"v": np.float32(2), "w": np.float32(3)})["grad.v"], found["grad.v"]
+    )
+
+
+def lifted(model: ir.Model) -> ir.Model:
+    """The model with scalars as inputs."""
+    changed = model.clone()
+    lift(changed, ["v", "w"])
+    return changed
 
 
 def test_other_groups_stay_differentiated() -> None:

@@ -90,6 +90,7 @@ def test_by_group(invoke: Invoke, tmp_path: Path) -> None:
     )
     ran = invoke("grad", model, "--loss", "total", "--by-group", "-o", out)
     assert ran.status == 0 and "left out  v: no gradient through com.microsoft::SampleOp" in ran.out
+    assert "  groups    1\n" in ran.out
     joint = ir.load(out)
     assert [output.name for output in joint.graph.outputs] == ["y", "z", "total", "grad.w"]
     assert {key[0] for key in joint.functions} == {"graphopt.autodiff", "graphopt.autodiff.backward"}

@@ -12,7 +12,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
-from graphopt.cli.option_groups.gradient_split import excluded_lines
+from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
@@ -155,7 +155,7 @@ def command(
         "state": joint.state,
         "stopped": [asdict(item) for item in joint.stopped],
         "opset": joint.opset,
-        "excluded": joint.excluded,
+        **groups_of(joint),
         "nodes": nodes,
     }
     return Output(data, _text(joint, nodes, run.verbose), sizes | run.invocation.wrote(libraries))
@@ -176,7 +176,7 @@ def _text(joint: Joint, nodes: int, verbose: int) -> Iterator[str]:
         yield f"  converted to opset {joint.opset}"
     for statistic, name in joint.state.items():
         yield f"  state     {name} is the value of {statistic} after the training step"
-    yield from excluded_lines(joint)
+    yield from group_lines(joint)
     if joint.unrelated:
         names = ", ".join(joint.unrelated) if verbose else counted(len(joint.unrelated), "value")
         yield f"  no gradient reaches {names}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.output.command_output import Output
@@ -72,15 +72,26 @@ def write_split(
     return Output(data, [*_text(found, run.verbose), *verdict_lines(verdict)], sizes)
 
 
-def excluded_lines(joint: Joint) -> Iterator[str]:
-    """A line for each parameter that an operator without a gradient separates from the loss."""
+def groups_of(joint: Joint) -> dict[str, Any]:
+    """Groups, inlined groups and excluded parameters of a model differentiated by group, for JSON."""
+    if joint.groups is None:
+        return {}
+    return {"groups": joint.groups, "inlined": joint.inlined, "excluded": joint.excluded}
+
+
+def group_lines(joint: Joint) -> Iterator[str]:
+    """Lines about groups, and about parameters before an operator without a gradient."""
+    if joint.groups is not None:
+        yield f"  groups    {joint.groups}"
+    for name, reason in joint.inlined.items():
+        yield f"  inlined   {name}: {reason}"
     for name, reason in joint.excluded.items():
         yield f"  left out  {name}: {reason}"
 
 
 def _text(found: Split, verbose: int) -> Iterator[Block]:
     report = found.report
-    yield from excluded_lines(found.joint)
+    yield from group_lines(found.joint)
     table = Table(["saved", "bytes", "type", "of"], "<><<")
     for item in sorted(found.saved, key=lambda item: -item.bytes)[: None if verbose else _LISTED]:
         table.add(item.value, human_bytes(item.bytes), item.type, item.op)
