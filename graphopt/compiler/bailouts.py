@@ -57,7 +57,11 @@ def bailout(
     env = env.having(options)
     original = env.load(model)
     found = exit_points_of(original, profile)
+    if profile is not None:
+        env.created_graph("profiled-graph", found.model)
     cut = bailout_at(found.model, found.at(f"#{at}" if isinstance(at, int) else at))
+    env.created_graph("optimized-graph", cut.prefix, "prefix")
+    env.created_graph("optimized-graph", cut.rest, "rest")
     if not env.settings.verify:
         return cut, None
     occurrences = _OCCURRENCES if cut.occurrence is not None else (0,)
@@ -103,7 +107,9 @@ def with_bailouts(
 
     env = env.having(options)
     original = env.load(model)
-    inserted = insert_bailouts(insert_profile_guards(original, profile), most=most)
+    guarded = insert_profile_guards(original, profile)
+    env.created_graph("profiled-graph", guarded)
+    inserted = insert_bailouts(guarded, most=most)
     found, report = optimize(
         env.without("inputs", "require_verified"),
         inserted.model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ir.signature import Signature
     from graphopt.ort.session import Source
+    from graphopt.passes.instrumentation import PassInstrumentation
     from graphopt.verification.verdict import Verdict
     from graphopt.verification.verifier import Verifier
+
+
+def new_log(spec: str) -> PassInstrumentation:
+    """The instrument of the setting ``log``, which prints to stderr."""
+    from graphopt.instrument.log import Log
+    from graphopt.passes.pipelines import registry
+    from graphopt.rules import all_rules
+
+    return Log(spec, sys.stderr, registry().passes, all_rules())
 
 
 class Environment:
@@ -96,10 +107,25 @@ class Environment:
         """The store for results that are reused by later runs."""
         return Store(self.settings.cache_dir)
 
+    @property
+    def instruments(self) -> tuple[PassInstrumentation, ...]:
+        """The given instruments, and the log of the setting ``log``.
+
+        Raises:
+            UsageError: the setting names no pass, rule or graph.
+        """
+        given = tuple(self.options["instruments"])
+        return (*given, new_log(self.settings.log)) if self.settings.log else given
+
     def entered(self, stage: str) -> None:
         """Report a stage to the instruments."""
         for instrument in self.options["instruments"]:
             instrument.entered(stage)
+
+    def created_graph(self, name: str, model: ir.Model, detail: str = "") -> None:
+        """Report a graph that an operation created (:meth:`PassInstrumentation.created_graph`)."""
+        for instrument in self.instruments:
+            instrument.created_graph(name, model, detail)
 
     @property
     def numerics(self) -> Numerics:

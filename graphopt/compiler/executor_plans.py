@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import optimize
+from graphopt.compiler.optimization import optimized
 from graphopt.compiler.optimize_variant import optimize_variant, provides
 from graphopt.errors import UsageError
 from graphopt.model_arguments import copy
@@ -48,6 +48,7 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
         strict=env.options["strict"],
         requires_grad=tuple(options.requires_grad),
         log=CompileLog(options.compile_log),
+        created_graph=env.created_graph,
     )
 
 
@@ -77,7 +78,7 @@ def _optimizer(env: Environment) -> Optimize:
     from graphopt.inputs.dim_options import fix_dims
     from graphopt.inputs.feeds import InputOptions
 
-    def optimized(request: PlanRequest) -> ir.Model:
+    def optimize(request: PlanRequest) -> ir.Model:
         pipeline, guard = request.pipeline, request.guard
         of_plan = env if pipeline.has_own else env.without(*_OWN)
         of_plan = of_plan.having(
@@ -89,7 +90,7 @@ def _optimizer(env: Environment) -> Optimize:
         )
         with config.using(env.settings):
             if guard is None:
-                return optimize(of_plan, request.model).model
+                return optimized(of_plan, request.model).model
             inputs, original = InputOptions(seed=env.settings.seed), request.original
             if request.is_derived and env.options["dims"]:  # the model has these dims already
                 of_plan, original = of_plan.without("dims"), copy(original)
@@ -99,7 +100,7 @@ def _optimizer(env: Environment) -> Optimize:
                 of_plan, request.model, original, guard, inputs, by_pass=by_pass, first=pipeline.first
             ).model
 
-    return optimized
+    return optimize
 
 
 def _preparer(env: Environment) -> Callable[[ir.Model], ir.Model]:
@@ -107,6 +108,6 @@ def _preparer(env: Environment) -> Callable[[ir.Model], ir.Model]:
 
     def prepared(model: ir.Model) -> ir.Model:
         with config.using(env.settings):
-            return optimize(Environment(env.settings), model, pipeline="fallback", verify=False).model
+            return optimized(Environment(env.settings), model, pipeline="fallback", verify=False).model
 
     return prepared

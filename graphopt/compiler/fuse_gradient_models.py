@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimize
+from graphopt.compiler.optimization import Result, optimized
 from graphopt.executor.fusers import FUSERS, check_fuser
 from graphopt.ops import graphopt_operators
 
@@ -33,4 +33,4 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
         model, graphopt_operators.AUTODIFF_GROUPS, graphopt_operators.AUTODIFF_BACKWARD
     ):
         pipeline = f"inline-functions,{pipeline}"
-    return optimize(Environment(env.settings), model, pipeline=pipeline, device=env.device)
+    return optimized(Environment(env.settings), model, pipeline=pipeline, device=env.device)

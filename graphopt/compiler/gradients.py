@@ -75,7 +75,9 @@ def differentiate(
     function = groups.differentiate if by_group else joint_graph.differentiate
     joint = function(found, parse_loss(loss, found), wrt, outputs=outputs, optimize=optimize)
     fused = fuse(env, joint.model, fuser)
-    return joint if fused is None else replace(joint, model=fused.model)
+    joint = joint if fused is None else replace(joint, model=fused.model)
+    env.created_graph("optimized-graph", joint.model)
+    return joint
 
 
 @checked
@@ -131,9 +133,11 @@ def split(
         dims=dims,
     )
     forward, backward = fuse(env, halves.forward, fuser), fuse(env, halves.backward, fuser)
-    if forward is None or backward is None:
-        return halves
-    return replace(halves, forward=forward.model, backward=backward.model)
+    if forward is not None and backward is not None:
+        halves = replace(halves, forward=forward.model, backward=backward.model)
+    env.created_graph("forward-graph", halves.forward)
+    env.created_graph("backward-graph", halves.backward)
+    return halves
 
 
 @checked
@@ -206,6 +210,7 @@ def value_and_grad(
         fused = fuse(env, model, fuser)
         if fused is None:
             return model, SessionChoice()
+        env.created_graph("optimized-graph", fused.model)
         return fused.model, env.toolchain.libraries(fused.model).choice
 
     return ValueAndGrad(joint, env.device, threads, kept, prepare)

@@ -96,9 +96,18 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
         RuntimeFailure: the original does not run with the given ``inputs``, ``dims`` or ``dim_ranges``; or,
             with ``require_verified``, on any inputs.
     """
+    env = env.having(options)
+    result = optimized(env, model)
+    env.created_graph("optimized-graph", result.model)
+    return result
+
+
+def optimized(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
+    """As :func:`optimize`, for operations that report the graph themselves."""
     env = with_fuser(env.having(options))
     chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
+    attempt = replace(attempt, instruments=env.instruments)
     begin = time.perf_counter()
     candidate, original, size = env.working_copy(model)
     load_seconds = time.perf_counter() - begin

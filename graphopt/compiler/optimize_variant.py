@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimize, with_fuser
+from graphopt.compiler.optimization import Result, optimized, with_fuser
 from graphopt.passes.pipelines import make_pipeline
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def optimize_variant(
     from graphopt.specialization.specialize_inputs import static_inputs
 
     fixed = static_inputs(guard, inputs)
-    return optimize(
+    return optimized(
         env,
         candidate,
         pre_passes=(*(FIRST if first is None else first), *env.options["pre_passes"]),

@@ -89,6 +89,7 @@ def with_groups(
     """
     env = env.having(options)
     model = found.outlined()
+    env.created_graph("optimized-graph", model)
     if not env.settings.verify:
         return model, None
     return model, env.compared(found.model, [model], "the groups do not compute what the model does")

@@ -198,7 +198,9 @@ class _VariantOptimizer:
             "dim_ranges": ranges_of(candidate, self.restricted.ranges),
         }
         env = self.env.without("inputs", "dims", "dim_ranges").having(options)
-        return optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
+        found = optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
+        env.created_graph("optimized-graph", found.model, str(guard))
+        return found
 
     def measured_gain(
         self, combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None

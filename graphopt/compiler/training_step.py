@@ -81,4 +81,6 @@ def train_step(
         outputs=outputs,
     )
     fused = fuse(env, step.model, fuser)
-    return step if fused is None else replace(step, model=fused.model)
+    step = step if fused is None else replace(step, model=fused.model)
+    env.created_graph("optimized-graph", step.model)
+    return step

@@ -238,8 +238,9 @@ class Executor:
                 self._gradients[names] = plan
         return plan.forward(feeds)
 
-    def _executor_of(self, model: ir.Model) -> Executor:
-        """An executor with the same options for a part of the model."""
+    def _executor_of(self, model: ir.Model, graph: str) -> Executor:
+        """An executor with the same options for a part of the model, which is named ``graph`` in logs."""
+        self._factory.created_graph(graph, model, "")
         factory = replace(self._factory, requires_grad=())  # the other part computes gradients
         return Executor(ModelSource(model), factory, self.options, clock=self._clock)
 

@@ -62,6 +62,7 @@ class PlanFactory:
         requires_grad: inputs and initializers that require a gradient; annotated for pipelines that depend
             on them.
         log: records each compilation.
+        created_graph: called with the name, the model and the assumptions of each graph.
     """
 
     optimize: Optimize
@@ -71,6 +72,7 @@ class PlanFactory:
     strict: bool = False
     requires_grad: tuple[str, ...] = ()
     log: CompileLog = field(default_factory=CompileLog)
+    created_graph: Callable[[str, ir.Model, str], object] = lambda name, model, detail: None
 
     def general(self, original: ir.Model) -> Plan:
         """The plan for all inputs, ready to run.
@@ -90,6 +92,7 @@ class PlanFactory:
                 model = self.prepare(original)
                 compilation.outcome = f"the general plan runs the original: {failure.message}"
                 problems = (compilation.outcome,)
+            self.created_graph("optimized-graph", model, "general")
             plan = Plan("general", "general", KeptModel(model), self.host, compilation, problems=problems)
             plan.prepare()
         return plan
@@ -116,6 +119,7 @@ class PlanFactory:
         with self.log.compilation("profiled", "a run to profile", pipeline.name) as compilation:
             request = PlanRequest(model, pipeline, original, instruments=(left_out,))
             kept = KeptModel(self._optimized(compilation, request))
+            self.created_graph("profiled-graph", kept.get(), "")
             plan = ProfiledPlan("profiled", "profiled", kept, self.host, compilation, left_out=left_out.count)
             plan.prepare()
         return plan
@@ -152,6 +156,7 @@ class PlanFactory:
                 prepared = specialize_inputs(model, guard, profile)
             request = PlanRequest(prepared, pipeline, original, guard, is_derived=source is not None)
             kept = KeptModel(self._optimized(compilation, request))
+            self.created_graph("optimized-graph", kept.get(), f"{kind.value}, {guard}")
             plan = Plan("", "optimized", kept, self.host, compilation, guard, kind)
             plan.prepare()
         return plan

@@ -105,7 +105,7 @@ class GradientPlan:
     Args:
         model: the model to differentiate.
         wanted: the inputs and initializers whose gradients are requested.
-        start: creates an executor of a model.
+        start: creates an executor of a model, given the name of the graph for logs.
         profiled_runs: the number of backward runs to profile for absent cotangents before specializing.
         by_group: differentiate groups of nodes.
 
@@ -122,7 +122,7 @@ class GradientPlan:
         self,
         model: ir.Model,
         wanted: tuple[str, ...],
-        start: Callable[[ir.Model], Runner],
+        start: Callable[[ir.Model, str], Runner],
         profiled_runs: int,
         *,
         by_group: bool = False,
@@ -148,7 +148,8 @@ class GradientPlan:
             for name in wanted
             if (weight := values[name].const_value) is not None
         }
-        self._forward, self._backward = start(parts.forward), start(parts.backward)
+        self._forward = start(parts.forward, "forward-graph")
+        self._backward = start(parts.backward, "backward-graph")
         #: The model to specialize for absent cotangents; ``None`` if none will be created.
         self._general: ir.Model | None = parts.backward
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
@@ -239,7 +240,7 @@ class GradientPlan:
                 zero = [self._cotangents[name] for name in self.real if name in self._absent]
                 model = specialize_zero_cotangents(self._general, self._cotangents.values(), zero)
                 self._general = None
-                self._specialized = self._start(model) if model.graph.outputs else None
+                self._specialized = self._start(model, "backward-graph") if model.graph.outputs else None
                 self._is_specialized = True
             return self._specialized
 

@@ -1,10 +1,12 @@
 """log: the PyTorch JIT's logging, for graphs.
 
-A specification names passes, rules or their files, joined by ``:``. A plain name of a pass prints the whole
-graph before and after it; a plain name of a rule prints the graph for the passes that apply the rule
-(``DUMP``). ``>name`` prints each rewrite (``UPDATE``), and ``>>name`` adds remarks and refusals (``DEBUG``).
-As in the JIT, both include ``DUMP`` for passes, but not for rules, because the graph around a rule is that of
-its whole pass. Every line begins with ``[LEVEL file:line]``.
+A specification names passes, rules or their files, and graphs of operations, joined by ``:``. A plain name of
+a pass prints the whole graph before and after it; a plain name of a rule prints the graph for the passes that
+apply the rule (``DUMP``). ``>name`` prints each rewrite (``UPDATE``), and ``>>name`` adds remarks and
+refusals (``DEBUG``). As in the JIT, both include ``DUMP`` for passes, but not for rules, because the graph
+around a rule is that of its whole pass. The name of a graph (:mod:`graphopt.instrument.graph_text`) prints
+the graph when an operation has created it, as text that parses again. Every line begins with
+``[LEVEL file:line]``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TextIO
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import UsageError, unknown
+from graphopt.instrument.graph_text import ALL_GRAPHS, GRAPHS, graph_text
 from graphopt.instrument.inferred_type_text import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
@@ -56,7 +59,7 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
         if name not in names and name.replace("_", "-") in names:
             name = name.replace("_", "-")
         if name not in names:
-            raise unknown("pass, rule or rule file", name, names, "graphopt passes lists all")
+            raise unknown("pass, rule, rule file or graph", name, names, "graphopt passes lists all passes")
         levels[name] = Level(marks + 1)
     return levels
 
@@ -74,7 +77,7 @@ class Log(PassInstrumentation):
         self._rules = {rule.name: rule for rule in rules}
         families = [rule.family for rule in self._rules.values()]
         passes = list(passes)
-        self._levels = parse_log(spec, dict.fromkeys([*passes, *families, *self._rules]))
+        self._levels = parse_log(spec, dict.fromkeys([*passes, *families, *self._rules, *GRAPHS, ALL_GRAPHS]))
         self._dumped = self._names_of_dumped(passes)
         self._pass = ""
 
@@ -86,6 +89,12 @@ class Log(PassInstrumentation):
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Dump the graph after the pass."""
         self._dump(pass_, f"after {record.index} {pass_}:", model if record.changes else None, cx)
+
+    def created_graph(self, name: str, model: ir.Model, detail: str) -> None:
+        """Dump a graph that an operation created."""
+        if name in self._levels or ALL_GRAPHS in self._levels:
+            title = f"{GRAPHS[name]} ({detail}):" if detail else f"{GRAPHS[name]}:"
+            self._print(Level.DUMP, _caller("log.py", "environment.py"), title, graph_text(model))
 
     def _dump(self, pass_: Pass, title: str, model: ir.Model | None, cx: Context) -> None:
         if pass_.name in self._dumped:
@@ -128,18 +137,23 @@ class Log(PassInstrumentation):
         rule = self._rules.get(owner)
         if rule is not None:
             return _place(rule.replace.__code__)
-        frame = sys._getframe(1)
-        while frame.f_back is not None and Path(frame.f_code.co_filename).name in ("log.py", "context.py"):
-            frame = frame.f_back
-        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        return _caller("log.py", "context.py")
 
     def _print(self, level: Level, place: str, *texts: str) -> None:
-        lines = [f"[{level.name} {place}] {line}" for text in texts for line in text.splitlines()]
+        lines = [f"[{level.name} {place}] {line}" for text in texts for line in text.rstrip("\n").split("\n")]
         if not self._closed:
             try:
                 print(*lines, sep="\n", file=self._stream)
             except OSError:  # a closed pipe is not a failure of the pass
                 self._closed = True
+
+
+def _caller(*skipped: str) -> str:
+    """The line of the innermost call outside of the files ``skipped``."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).name in skipped:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _place(code: CodeType) -> str:

@@ -18,6 +18,15 @@ class PassInstrumentation(Observer):
     def entered(self, stage: str, done: float | None = None) -> None:
         """The run enters another stage, such as ``verifying``; ``done`` is its completed fraction."""
 
+    def created_graph(self, name: str, model: ir.Model, detail: str) -> None:
+        """An operation has created ``model``, such as the ``forward-graph`` of a gradient.
+
+        Args:
+            name: a name of :data:`graphopt.instrument.graph_text.GRAPHS`.
+            model: the graph.
+            detail: which of several graphs it is; may be empty.
+        """
+
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Pass number ``index`` is about to run."""
 

@@ -93,6 +93,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
 @shared_options.verify_options
 @shared_options.input_options
 @shared_options.device_options
+@shared_options.log_options
 def command(
     run: Run,
     source: Path,

@@ -126,6 +126,7 @@ cuda_flags = shared_options.values_of(
 @shared_options.kernel_options
 @cuda_flags
 @shared_options.model_options
+@shared_options.log_options
 def command(
     run: Run,
     models: tuple[Path, ...],

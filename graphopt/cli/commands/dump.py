@@ -99,7 +99,6 @@ def command(
     small constants are printed only where they are read; -v prints full names and all constants.
     """
     from graphopt import api, ir
-    from graphopt.cli.option_groups.instruments import make_log
     from graphopt.instrument.dump import Dump, DumpOptions
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
@@ -123,8 +122,7 @@ def command(
             else:
                 dump.model(loaded, cx)
         else:
-            watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
-            _, result = run.compiler.optimize(model, verify=False, strict=True, instruments=watchers)
+            _, result = run.compiler.optimize(model, verify=False, strict=True, instruments=[dump])
             report = result.to_dict()
             report["diffs"] = [stage.to_dict() for stage in dump.stages]
     finally:

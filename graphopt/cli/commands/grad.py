@@ -36,7 +36,11 @@ graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o s
 _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 
-@command_decorator.command("grad", example=EXAMPLE)
+@command_decorator.command(
+    "grad",
+    example=EXAMPLE,
+    everyday="--loss --loss-fn --wrt -o --only-loss --by-group --fuser --split --memory-budget --no-verify",
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Gradients")
 @shared_options.group(
@@ -101,6 +105,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 )
 @shared_options.output_options
 @shared_options.model_options
+@shared_options.log_options
 def command(
     run: Run,
     model: Path,

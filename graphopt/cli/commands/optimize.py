@@ -266,7 +266,7 @@ class _Job:
             advance(None, "loading")
             if target is not None:
                 check_representable(source, target)
-            more["instruments"] = [*instruments(run, self.dump_dir), Progress(advance)]
+            more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
             compiler = self.compiler.having(more)
             result = (
                 compiler.optimize(source)

@@ -100,6 +100,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 @shared_options.verify_options
 @shared_options.input_options
 @shared_options.device_options
+@shared_options.log_options
 def command(
     run: Run,
     model: Path,

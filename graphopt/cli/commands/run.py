@@ -61,6 +61,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
         " (docs/executor.md).",
     ),
 )
+@shared_options.log_options
 @executor_runs.executor_options
 def command(
     run: Run,

@@ -4,7 +4,7 @@
 - ``executor_runs.py``: ``run --inputs``.
 - ``gradient_split.py``: ``grad --split``.
 - ``input_files.py``: ``--inputs`` of ``run`` and ``profile``.
-- ``instruments.py``: ``--log`` and ``--dump-dir``.
+- ``instruments.py``: ``--dump-dir`` and the progress bar.
 - ``loss.py``: the loss of ``grad`` and ``train-step``.
 - ``specialization.py``: ``optimize --profile``.
 """

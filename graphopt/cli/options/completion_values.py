@@ -24,6 +24,12 @@ def _listed(names: Callable[[], Iterable[str]], before: str = ",") -> Complete:
     return complete
 
 
+def _graphs() -> list[str]:
+    from graphopt.instrument.graph_text import ALL_GRAPHS, GRAPHS
+
+    return [*GRAPHS, ALL_GRAPHS]
+
+
 def _passes() -> list[str]:
     from graphopt.passes.pipelines import registry
 
@@ -67,7 +73,7 @@ passes_and_rules = _listed(lambda: [*_passes(), *_rules()])
 patterns = _listed(_patterns)
 #: Pipeline text: names of pipelines and passes, also within parentheses.
 pipeline_text = _listed(lambda: [*_pipelines(), *_passes()], before=",(")
-log_spec = _listed(lambda: [*_passes(), *_rules()], before=":>")
+log_spec = _listed(lambda: [*_passes(), *_rules(), *_graphs()], before=":>")
 settings = _listed(_settings, before="")
 devices = _listed(lambda: ["auto", "cpu", "cuda"], before="")
 tools = _listed(_tools)

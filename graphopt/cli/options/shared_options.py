@@ -242,8 +242,11 @@ log_option = click.option(
     "--log",
     shell_complete=completion_values.log_spec,
     metavar="SPEC",
-    help="Log passes or rule files: dce:>peephole:>>transpose.",
+    help="Log passes, rule files or created graphs: dce:>peephole:>>transpose:forward-graph.",
 )
+
+#: ``--log`` of commands that have no other options of this kind.
+log_options = group("Watching", log_option)
 
 pager_option = click.option(
     "--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."
