@@ -29,7 +29,8 @@ def test_a_case_that_does_not_load_is_broken() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by_group", [False, True], ids=["whole", "by group"])
 @pytest.mark.parametrize("family", [name for name, _ in families()])
-def test_gradients_are_those_of_torch(family: str) -> None:
-    outcomes = [judge(case) for case in dict(families())[family]]
+def test_gradients_are_those_of_torch(family: str, by_group: bool) -> None:
+    outcomes = [judge(case, by_group=by_group) for case in dict(families())[family]]
     assert not [outcome for outcome in outcomes if outcome.verdict in ("wrong", "broken")]
