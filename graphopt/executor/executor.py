@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 import weakref
@@ -22,6 +21,7 @@ from graphopt.executor.state_loop import StateLoop
 from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import names_in
@@ -63,11 +63,11 @@ class Executor:
         self.options = options or ExecutorOptions()
         self._factory, self._clock = factory, clock
         self._nested_inputs, self._nested_outputs = inputs, outputs
-        self._flushing = threading.Lock()
+        self._flushing = ForkSafeLock()
         # threads of unfinished jobs keep their specializers alive
         self._flushed: list[weakref.ref[Specializer]] = []
         self._specializer = self._create_specializer(original, stacklevel=4)
-        self._differentiating = threading.Lock()
+        self._differentiating = ForkSafeLock()
         self._gradients: dict[tuple[str, ...], GradientPlan] = {}
 
     def _create_specializer(self, original: ModelSource, *, stacklevel: int) -> Specializer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +18,7 @@ from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
 from graphopt.specialization.guard_counts import GuardCount, GuardCounter
@@ -85,7 +85,7 @@ class Plan:
     problems: tuple[str, ...] = ()
     _ready: VariantSession | None = None
     _folder: ScratchFolder | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     @property
     def model(self) -> ir.Model:

@@ -17,6 +17,7 @@ from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import ModelLike, copy, loaded
 from graphopt.process import memory
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 
@@ -55,9 +56,9 @@ class PlanCache:
         self._general: Plan | None = None
         self._fallback: Plan | None = None
         self._profiled: ProfiledPlan | None = None
-        self._general_lock, self._fallback_lock = threading.Lock(), threading.Lock()
+        self._general_lock, self._fallback_lock = ForkSafeLock(), ForkSafeLock()
         self._profiled_lock, self._process = threading.Lock(), os.getpid()
-        self._releasing = threading.Lock()
+        self._releasing = ForkSafeLock()
         self.last_made: float | None = None
 
     @property
@@ -138,13 +139,13 @@ class PlanCache:
             try:
                 for plan in (self.general(), *plans):
                     plan.spill()
+                self.original.release()
             except Exception as error:  # optimizing may raise any exception
                 self.kept = str(error) or type(error).__name__
                 self.note_made()
                 return
             self.kept = None
             self._fallback = self._profiled = None
-            self.original.release()
         gc.collect()  # nodes, values and graphs form reference cycles
         memory.trim()
 
@@ -163,20 +164,34 @@ class ModelSource:
         self._settings = config.current()  # a second read must not depend on later settings
         self._path = Path(source).absolute() if isinstance(source, (str, os.PathLike)) else None
         self.model: ir.Model | None = copy(loaded(source)) if isinstance(source, ir.Model) else loaded(source)
+        self._fingerprint = ""
 
     def find(self) -> ir.Model | None:
-        """The model. After its release, each call reads it from its file; ``None`` without a file."""
+        """The model. After its release, each call reads it from its file; ``None`` without a file.
+
+        Raises:
+            UsageError: the file can't be read, or contains another model than before the release.
+            InvalidModel: the file is no longer a model.
+        """
         found = self.model
         if found is None and self._path is not None:
-            with config.using(self._settings):
-                found = loaded(self._path)
+            found = self._load(self._path)
+            if ir.fingerprint(found, names=True) != self._fingerprint:
+                raise UsageError(
+                    f"{self._path} has changed since it was compiled",
+                    hint="executor.flush() compiles the new model",
+                )
         return found
+
+    def _load(self, path: Path) -> ir.Model:
+        with config.using(self._settings):
+            return loaded(path)
 
     def read(self) -> ir.Model:
         """The model, as for :meth:`find`.
 
         Raises:
-            UsageError: the model was released and has no file, or the file can't be read.
+            UsageError: the model was released and has no file, or as for :meth:`find`.
             InvalidModel: the file is no longer a model.
         """
         found = self.find()
@@ -187,13 +202,22 @@ class ModelSource:
         return found
 
     def release(self) -> None:
-        """Drop the model."""
+        """Drop the model; of a model with a file, keep the fingerprint."""
+        if self.model is not None and self._path is not None:
+            self._fingerprint = ir.fingerprint(self.model, names=True)
         self.model = None
 
     def reopen(self) -> ModelSource:
-        """An independent source with the model in memory; raises as :meth:`read` does."""
+        """An independent source with the model in memory; after a release, with that in the file.
+
+        Raises:
+            UsageError: the model was released and has no file, or the file can't be read.
+            InvalidModel: the file is no longer a model.
+        """
         other = ModelSource.__new__(ModelSource)
-        other._settings, other._path, other.model = self._settings, self._path, self.read()
+        other._settings, other._path, other._fingerprint = self._settings, self._path, ""
+        is_in_file = self.model is None and self._path is not None
+        other.model = self._load(self._path) if is_in_file and self._path else self.read()
         return other
 
 

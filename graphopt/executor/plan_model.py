@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from pathlib import Path
 
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.process.fork_safe_lock import ForkSafeLock
 
 
 class KeptModel:
@@ -28,7 +28,7 @@ class KeptModel:
         self._last = weakref.ref(model)
         self._path: Path | None = None
         self._folder: publish.ScratchFolder | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def get(self) -> ir.Model:
         """The model. After a spill, callers share one object while one of them has a reference to it.

@@ -27,6 +27,7 @@ from graphopt.executor.thread_local_switches import is_optimizing, is_profiling,
 from graphopt.executor.watched_values import AnotherThreadObserves, WatchedValues
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import (
     FusionStrategy,
     Pattern,
@@ -95,7 +96,7 @@ class Specializer:
         self._ports = [port for port in signature.inputs if port.role != "constant"]
         self._types = {port.name: port.type for port in self._ports}
         self._required_runs = max(options.profiled_runs, 1)
-        self._state, self._counts = threading.Lock(), threading.Lock()
+        self._state, self._counts = ForkSafeLock(), ForkSafeLock()
         self._plans = GuardedPlans()
         self._job: Job | None = None
         self._making_thread: int | None = None
@@ -343,6 +344,10 @@ class Specializer:
             failure = f"{what}: {error}"
         except Exception as error:  # a bug in a pass
             failure = f"{what}: {type(error).__name__}: {error}"
+        except BaseException as error:
+            if job.thread == threading.get_ident():  # an interrupt of the caller, who may try again
+                raise
+            failure = f"{what}: the thread ended: {type(error).__name__}: {error}"
         finally:  # other threads wait, even if this one was interrupted
             self._finish(job, plans, failure)
 

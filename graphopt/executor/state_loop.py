@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value, type_and_shape
 from graphopt.specialization.shared_buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
@@ -160,7 +160,7 @@ class StateLoop:
         self._ports = _Ports.of(specializer().signature, self._pairs)
         self._state = _State()
         self._runs: BoundRuns | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once; returns the outputs that are not part of the state, as arrays by name.

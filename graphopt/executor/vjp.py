@@ -7,7 +7,6 @@ profiles the absence of output cotangents, and specializes the backward model fo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +23,7 @@ from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native
 
 
@@ -68,7 +68,7 @@ class Pullback:
     def __init__(self, plan: GradientPlan, run: ForwardRun) -> None:
         self.plan = plan
         self._run: ForwardRun | None = run
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __call__(self, gradients: Mapping[str, Any], *, retain: bool = False) -> dict[str, np.ndarray]:
         """The gradients by name, with the shapes and dtypes of their inputs and initializers.
@@ -156,7 +156,7 @@ class GradientPlan:
         self._absent: frozenset[str] | None = None
         self._specialized: Runner | None = None
         self._is_specialized = False
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def absent(self) -> frozenset[str] | None:

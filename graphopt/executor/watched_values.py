@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.ort.devices import Device
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.instrumented_runs import InstrumentedRuns
 from graphopt.specialization.ort_values import arrays_of
@@ -42,7 +42,7 @@ class WatchedValues:
 
     def __init__(self, watch: Watch, limit: int, device: Device) -> None:
         self._watch, self._limit, self._device = watch, limit, device
-        self._running = threading.Lock()
+        self._running = ForkSafeLock()
         self.watched = self.left_out = self.runs = 0
         self.seconds = 0.0
         self.failure: str | None = None

@@ -10,8 +10,9 @@ import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.ort.devices import Device
+from graphopt.ort.sequence_values import list_of
 from graphopt.profile import MOST_INTS
-from graphopt.util.ort_array_conversion import LOW_TYPES, native, numpy_type, to_ort_value
+from graphopt.util.ort_array_conversion import LOW_TYPES, from_ort_value, native, numpy_type, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -96,7 +97,18 @@ def kept_contents(feeds: Mapping[str, Any], names: Container[str]) -> dict[str, 
 
 
 def arrays_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """``feeds`` with numpy arrays in place of bound values."""
+    """``feeds`` with arrays in place of bound values, and lists of arrays in place of sequences.
+
+    Raises:
+        RuntimeFailure: a value is neither a tensor nor a sequence of tensors.
+    """
     return {
-        name: value.value.numpy() if isinstance(value, BoundValue) else value for name, value in feeds.items()
+        name: _contents(value.value) if isinstance(value, BoundValue) else value
+        for name, value in feeds.items()
     }
+
+
+def _contents(value: OrtValue) -> Any:
+    if not value.is_tensor():
+        return list_of(value)
+    return from_ort_value(value) if value.data_type() in LOW_TYPES else value.numpy()

@@ -8,7 +8,6 @@ output, after it may have overwritten other inputs.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from graphopt.context.context import context_for
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.inputs.shared_buffer_pairs import resolve_pairs
 from graphopt.ir.signature import Signature
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.output_shapes import OutputShapes, Shape
 from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
@@ -46,7 +46,7 @@ class BufferChecks:
         self._types = {output.name: output.type for output in session.get_outputs()}
         self._shapes: OutputShapes | None = None
         self._refusals: dict[tuple[str, str], Refusal | None] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def are_safe(self, share: Mapping[str, str]) -> bool:
         """Whether outputs may overwrite inputs in this model; ``share`` has the input for each output."""

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import graphopt
+from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor import watched_values
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.specialization.instrumented_runs import InstrumentedRun
+from graphopt.specialization.ort_values import BoundValue, arrays_of
 from tests.model_testing import parse
 from tests.specialization.recording_passes import Look
 
@@ -54,6 +57,40 @@ def test_plans_have_annotations_of_watched_values(tmp_path: Path, watch: str, no
     assert (state.watched, state.left_out, state.watch_runs) == (count, 0, max(runs, 1) * (count > 0))
     assert (f"{count} intermediate value" in str(state)) == (count > 0)
     assert state.to_dict()["watched"] == count
+
+
+def _sequence(*arrays: np.ndarray) -> onnxruntime.OrtValue:
+    """A sequence as a value of onnxruntime, which is always a result of a session."""
+    names = [f"x{number}" for number in range(len(arrays))]
+    inputs = ", ".join(f"float[?] {name}" for name in names)
+    model = parse(f"g ({inputs}) => (seq(float[?]) s) {{ s = SequenceConstruct({', '.join(names)}) }}")
+    values = map(onnxruntime.OrtValue.ortvalue_from_numpy, arrays)
+    session = onnxruntime.InferenceSession(ir.to_bytes(model))
+    return session.run_with_ort_values(["s"], dict(zip(names, values, strict=True)))[0]
+
+
+def test_bound_sequences_are_watched() -> None:
+    model = parse("""g (seq(float[?]) s, float[N] x) => (int64[1, M] found) {
+        a = ConcatFromSequence <axis = 0>(s)
+        b = Concat <axis = 0>(a, x)
+        found = NonZero(b)
+    }""")
+    executor = graphopt.compile(model, ExecutorOptions(watch="all", profiled_runs=2), verify=False)
+    x = onnxruntime.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))
+    values = {"s": _sequence(np.ones(3, np.float32), np.zeros(2, np.float32)), "x": x}
+    for _ in range(2):
+        found = executor.run_bound(values)["found"].numpy()
+        np.testing.assert_array_equal(found, [[0, 1, 2, 5, 6]])
+    state = executor.debug_state()
+    assert (state.watched, state.watch_runs) == (3, 2) and not state.remarks
+
+
+def test_contents_of_bound_values() -> None:
+    arrays = [np.ones(3, np.float32), np.zeros(2, np.float32)]
+    found = arrays_of({"s": BoundValue(_sequence(*arrays)), "n": arrays[0]})
+    assert found["n"] is arrays[0] and len(found["s"]) == 2
+    for one, other in zip(found["s"], arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_limit_is_reported() -> None:

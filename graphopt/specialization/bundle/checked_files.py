@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphopt.errors import GraphoptError, InvalidModel, unwritable
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.publish import ScratchFolder
 from graphopt.specialization.bundle.plan import BundlePlan
 
@@ -42,7 +43,7 @@ class BundleFiles:
         self._folder, self._checks = folder, check
         self._copy: ScratchFolder | None = None
         self._checked: set[str] = set()
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock(threading.RLock)
         self.plan, self._open = self._opened()
         weakref.finalize(self, _close, list(self._open.values()))
 

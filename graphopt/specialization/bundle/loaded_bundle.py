@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
@@ -93,7 +93,7 @@ class Bundle:
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its sessions, which are created on demand."""
