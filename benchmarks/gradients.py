@@ -34,7 +34,7 @@ from benchmarks.backward_models import Adjoint, Differentiator, Refused, Unloada
 from benchmarks.common import arguments, markdown_table, publish
 from benchmarks.split_step import difference, run_model, same_results
 from graphopt import ir
-from graphopt.autodiff.by_group import ByGroup
+from graphopt.autodiff.differentiate_by_group import ByGroup
 from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure

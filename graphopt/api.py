@@ -27,9 +27,9 @@ from graphopt.compiler.optimization import Result
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
+from graphopt.make_pass_options import make_options, vouch
 from graphopt.model_arguments import ModelLike, PathLike, copy, save, to_proto
 from graphopt.ort.devices import choose_device
-from graphopt.pass_limits import make_options, vouch
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 from graphopt.util.text_tables import counted

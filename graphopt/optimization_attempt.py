@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphopt import config, ir
 from graphopt.context import Action, Context, Options, context_for
-from graphopt.context.declared_shapes import drop_contradicted_shapes
+from graphopt.context.drop_contradicted_shapes import drop_contradicted_shapes
 from graphopt.custom_rules import check_applied, checked_rules, rules_by_place
 from graphopt.errors import (
     GraphoptError,
@@ -24,11 +24,11 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.report.builder import ReportBuilder
 from graphopt.instrument.rewrite_stats import Stats
 from graphopt.ir.signature import diff
+from graphopt.make_pass_options import inputs_within_ranges, make_options, vouch
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import target_device
-from graphopt.pass_limits import inputs_within_ranges, make_options, vouch
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import History

@@ -11,7 +11,7 @@ import onnx.parser
 
 from benchmarks.split_step import difference
 from graphopt import ir
-from graphopt.autodiff.by_group import ByGroup
+from graphopt.autodiff.differentiate_by_group import ByGroup
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure

@@ -16,12 +16,12 @@ from graphopt.context import Options
 from graphopt.errors import VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.model_summary import external_bytes
+from graphopt.make_pass_options import make_options, vouch
 from graphopt.model_arguments import ModelLike, copy, in_ort_readable_form, loaded
 from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import Device, choose_device, target_device
-from graphopt.pass_limits import make_options, vouch
 from graphopt.util.disk_store import Store
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Environment:
         return (found, model, size) if readable else (copy(found), found, size)
 
     def vouched(self, model: ir.Model) -> Options:
-        """Limits for passes on ``model``, with fixed dims (:func:`graphopt.pass_limits.vouch`)."""
+        """Limits for passes on ``model``, with fixed dims (:func:`graphopt.make_pass_options.vouch`)."""
         return vouch(model, self.options["dims"], self.options["dim_ranges"])
 
     def is_heavy(self, model: ir.Model) -> bool:

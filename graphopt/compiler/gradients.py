@@ -67,7 +67,7 @@ def differentiate(
         NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
-    from graphopt.autodiff import by_group as groups
+    from graphopt.autodiff import differentiate_by_group as groups
     from graphopt.autodiff import joint_graph
     from graphopt.autodiff.losses import parse_loss
 
@@ -117,7 +117,7 @@ def split(
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`differentiate`.
         NoGradient, UnsupportedModel: as for :func:`differentiate`.
     """
-    from graphopt.autodiff import by_group as groups
+    from graphopt.autodiff import differentiate_by_group as groups
     from graphopt.autodiff import split_joint
     from graphopt.autodiff.losses import parse_loss
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.ir.signature import Signature
+from graphopt.make_pass_options import inputs_within_ranges, vouch
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
 from graphopt.optimize_options import CompareOptions, DeviceOptions
 from graphopt.ort.session_options import SessionChoice, recommended
-from graphopt.pass_limits import inputs_within_ranges, vouch
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:

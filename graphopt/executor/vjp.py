@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff import by_group as groups
+from graphopt.autodiff import differentiate_by_group as groups
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from graphopt.autodiff.split_joint import Split, split

@@ -10,8 +10,8 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.config import Settings
+from graphopt.make_pass_options import make_options
 from graphopt.optimization_attempt import Attempt
-from graphopt.pass_limits import make_options
 from graphopt.passes.pipelines import make_pipeline
 from tests.fuzz.graphs.generate import generate
 from tests.model_testing import parse

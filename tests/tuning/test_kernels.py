@@ -12,11 +12,11 @@ import pytest
 from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.fusion.kernel_library import Libraries, libraries_for
+from graphopt.make_pass_options import make_options
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt
 from graphopt.ort.session_options import SessionChoice
-from graphopt.pass_limits import make_options
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.timing.alternating_runs import Setup

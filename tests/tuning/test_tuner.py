@@ -15,10 +15,10 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.instrument.report import Dropped
+from graphopt.make_pass_options import make_options
 from graphopt.optimization_attempt import Attempt
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
-from graphopt.pass_limits import make_options
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.timing.alternating_runs import Setup
 from graphopt.tuning import tuner

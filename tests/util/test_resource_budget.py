@@ -9,7 +9,7 @@ import pytest
 import graphopt
 from graphopt import config, ir
 from graphopt.context import Options, context_for
-from graphopt.pass_limits import make_options
+from graphopt.make_pass_options import make_options
 from graphopt.util.resource_budget import Budget
 from tests.model_testing import ops, parse
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.context.declared_shapes import drop_contradicted_shapes
+from graphopt.context.drop_contradicted_shapes import drop_contradicted_shapes
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import SPECIALIZED_TYPES, Pass
 from graphopt.profile.annotations import annotation_of, is_annotation

@@ -10,8 +10,8 @@ import onnx
 from graphopt import ir
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError
+from graphopt.make_pass_options import make_options
 from graphopt.optimization_attempt import Attempt
-from graphopt.pass_limits import make_options
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.verification.verifier import Verifier

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.gradients import by_group_of, cases
 from graphopt import ir
-from graphopt.autodiff import by_group, joint_graph, split_joint
-from graphopt.autodiff.by_group import ByGroup
+from graphopt.autodiff import differentiate_by_group, joint_graph, split_joint
+from graphopt.autodiff.differentiate_by_group import ByGroup
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.ops import graphopt_operators
@@ -88,7 +88,7 @@ def check(
     domains = {node.domain for graph in ir.graphs_of(joints[1].model) for node in graph}
     assert graphopt_operators.AD_DOMAIN not in domains
     expected, found = (run(joint.model, feeds) for joint in joints)
-    found |= run_split(by_group.split(model, loss, wrt), feeds)
+    found |= run_split(differentiate_by_group.split(model, loss, wrt), feeds)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
     return by
@@ -121,8 +121,10 @@ def test_loss_function() -> None:
 
 def test_budget_applies_to_groups() -> None:
     model = model_of(TWO)
-    saved = [by_group.split(model, "total", "all", memory_budget=budget).report for budget in (1, 0)]
-    everything = by_group.split(model, "total", "all", save_all=True, dims={"N": 64}).report
+    saved = [
+        differentiate_by_group.split(model, "total", "all", memory_budget=budget).report for budget in (1, 0)
+    ]
+    everything = differentiate_by_group.split(model, "total", "all", save_all=True, dims={"N": 64}).report
     assert everything.saved == everything.everything and everything.dims == {"N": 64}
     assert 4 * saved[0].everything == everything.everything == 4 * saved[1].everything
     assert saved[1].saved <= saved[0].saved < saved[0].everything
@@ -195,23 +197,23 @@ def test_a_branch_without_gradient_leaves_the_rest_trainable() -> None:
     model, feeds = model_of(BRANCHES), random_feeds(x=(5, 4)) | AXES
     with pytest.raises(NoGradient, match="its axes may be empty"):
         joint_graph.differentiate(model, "loss", "params")
-    joint = by_group.differentiate(model, "loss", "params")
+    joint = differentiate_by_group.differentiate(model, "loss", "params")
     assert list(joint.gradients) == ["good"] and list(joint.excluded) == ["trunk", "bad"]
     assert all("ReduceMax" in reason for reason in joint.excluded.values())
     assert joint.groups == 0 and list(joint.inlined) == ["group_0"]
     expected = run(joint_graph.differentiate(model, "loss", ["good"]).model, feeds)
     np.testing.assert_allclose(run(joint.model, feeds)["grad.good"], expected["grad.good"], rtol=1e-5)
-    found = by_group.split(model, "loss", "params")
+    found = differentiate_by_group.split(model, "loss", "params")
     np.testing.assert_allclose(run_split(found, feeds)["grad.good"], expected["grad.good"], rtol=1e-5)
 
 
 def test_named_parameters_need_a_gradient() -> None:
     model = model_of(BRANCHES)
     with pytest.raises(NoGradient, match="its axes may be empty"):
-        by_group.differentiate(model, "loss", ["good", "bad"])
+        differentiate_by_group.differentiate(model, "loss", ["good", "bad"])
     with pytest.raises(NoGradient, match="its axes may be empty"):
-        by_group.differentiate(model, ["top"], "params")
-    joint = by_group.differentiate(model, "loss", ["good"])
+        differentiate_by_group.differentiate(model, ["top"], "params")
+    joint = differentiate_by_group.differentiate(model, "loss", ["good"])
     assert list(joint.gradients) == ["good"] and not joint.inlined and joint.groups == 1
 
 
@@ -228,13 +230,13 @@ def test_a_loop_without_gradient_is_left_unchanged() -> None:
     }"""
     model = model_of(text)
     with pytest.raises(NoGradient, match="a carried value may change its shape"):
-        by_group.differentiate(model, "loss", "inputs")
-    joint = by_group.differentiate(model, "loss", ["v"])
+        differentiate_by_group.differentiate(model, "loss", "inputs")
+    joint = differentiate_by_group.differentiate(model, "loss", ["v"])
     feeds = random_feeds(x=(3,)) | {"n": np.array(2, np.int64)}
     found = run(joint.model, feeds)
     assert found["grown"].shape == (9,)
     np.testing.assert_allclose(found["grad.v"], np.sum(feeds["x"] * np.exp(2 * feeds["x"])), rtol=1e-5)
-    joint = by_group.differentiate(lifted(model), "loss", "inputs")
+    joint = differentiate_by_group.differentiate(lifted(model), "loss", "inputs")
     assert list(joint.gradients) == ["v"] and list(joint.excluded) == ["x", "w"]
     (loop,) = [node for node in joint.model.graph if node.op_type == "Loop"]
     kinds = {node.op_type for node in ir.bodies(loop)[0]}
