@@ -106,7 +106,7 @@ def vouch(
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model`` in place; returns options with which facts also assume ``dim_ranges``.
+    """Fix ``dims`` in ``model`` in place; returns options that include the facts in ``dim_ranges``.
 
     Raises:
         UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its

@@ -105,7 +105,7 @@ class PlanCache:
                 plan, original = self._profiled, self.original.model
                 if plan is None and self.unprofiled is None and original is not None:
                     plan = self._profiled = self._factory.profiled(original)
-            except Exception as error:  # optimizing may raise any kind; the general plan takes its place
+            except Exception as error:  # any error of optimizing; the general plan takes its place
                 if self._factory.strict and isinstance(error, GraphoptError):
                     raise
                 self.unprofiled = str(error) or type(error).__name__

@@ -82,8 +82,8 @@ WATCHED = "value"
 
 #: Domain of functions that are groups of nodes with a native kernel, and of the operators of these kernels.
 NATIVE_DOMAIN = "graphopt.native"
-#: Metadata of the model: types that its kernels are built for, by function name. Outside the private
-#: namespace ``graphopt.``, which saving strips, because kernels are built from it later.
+#: Metadata of the model: types that its kernels are built for, by function name. Not in the private
+#: namespace ``graphopt.``, because saving strips that, and kernels are built from this entry later.
 KERNEL_SIGNATURES = "graphopt:kernels"
 
 

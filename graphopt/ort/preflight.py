@@ -86,8 +86,8 @@ def in_child(
 ) -> bool:
     """Call ``function(model, *arguments)``, which creates a session, in a child; returns whether it ran.
 
-    No child is available on other devices than the CPU, within a child, and without memory for two sessions
-    or for a process.
+    No child is available on devices other than the CPU, within a child, or if memory does not suffice for
+    two sessions or for a process.
     """
     if not device.capabilities.forkable or is_child():
         return False

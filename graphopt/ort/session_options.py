@@ -84,7 +84,7 @@ class SessionChoice:
     def apply(self, options: SessionOptions, device: Device = CPU) -> None:
         """Apply all but ``disabled``, which is an argument of the session, to ``options``.
 
-        Libraries are skipped on devices that do not load them, where their kernels would cause copies.
+        Libraries are skipped on devices that load none, because their kernels would cause copies there.
 
         Raises:
             RuntimeFailure: a library can't be loaded, or onnxruntime rejects it.

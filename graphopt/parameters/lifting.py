@@ -145,7 +145,7 @@ def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) ->
     record = ir.fold_record(model)
     if not record.digests:
         return
-    # tensors without an initializer were folded into constants that were also replaced
+    # if a tensor has no initializer, it was folded into constants, and these were replaced, too
     contents = dict(tensors)
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:

@@ -143,7 +143,7 @@ class Match:
 def attribute_of(node: ir.Node, name: str, version: int) -> Any:
     """Attribute ``name`` as a Python value, or its default at opset ``version``; ``None`` without either.
 
-    A reference to a function's attribute is unknown, and returned as the :class:`ir.Attr` itself.
+    For a reference to a function's attribute, the value is unknown, and the :class:`ir.Attr` is returned.
     """
     attribute = node.attributes.get(name)
     if attribute is None:

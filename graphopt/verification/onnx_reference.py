@@ -60,7 +60,7 @@ class Reference:
         return None if results is None else results[name]
 
     def without_nan(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
-        """The output ``name`` if maxima drop every NaN that kernels drop only at some positions."""
+        """The output ``name`` if maxima drop every NaN (kernels do so only at some positions)."""
         results = self._run(name, feeds, "dropping")
         return None if results is None else results[name]
 

@@ -214,7 +214,7 @@ def symbol(name: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
 
 
 def fresh_symbol(hint: str, number: int, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-    """A unique symbol; the caller numbers such symbols. ``number`` > 0 is its birth."""
+    """A unique symbol. The caller numbers such symbols from 1; a later one has a higher ``number``."""
     return _symbol(f"{hint}?{number}", lo, hi, number)
 
 

@@ -222,7 +222,7 @@ class Direction:
 class _SameDims(GraphBuilder):
     """A builder that never sums over axes: operands have the shape of results, even if it is unknown.
 
-    It shares the records of ``op``, which can therefore drop or move its nodes.
+    It shares the records of ``op``, so that ``op`` can drop or move nodes created by this builder.
     """
 
     def __init__(self, op: GraphBuilder) -> None:

@@ -108,7 +108,7 @@ _MANY = 4096
 def is_spatial(m: Match, x: ir.Value, first: int, scale: ir.Value | None = None) -> bool:
     """Whether the axes of ``x`` from ``first`` on are spatial axes of channels (axis 1), not features.
 
-    Features have one scale each, spatial elements one per channel.
+    Each feature has its own scale; spatial elements have one scale per channel.
 
     Args:
         scale: a factor included in the match.
