@@ -237,13 +237,12 @@ def exhausted(error: BaseException) -> str | None:
     return None
 
 
-def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None = None) -> GraphoptError:
+def unwritable(path: str | os.PathLike[str], error: OSError) -> GraphoptError:
     """The error for a failed write of ``path``: a :class:`ResourceLimit` if the disk is full.
 
     Args:
         path: the file or folder.
         error: the error of the system.
-        hint: the next step, unless the disk is full; by default, the command that creates a missing folder.
     """
     message = f"can't write {os.fspath(path)}: {error.strerror or error}"
     if error.errno in FULL:
@@ -253,9 +252,8 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
             hint=too_large if error.errno == errno.EFBIG else "free some space, or write to another disk",
         )
     folder = os.path.dirname(os.fspath(path))
-    if hint is None and error.errno == errno.ENOENT and folder and not os.path.exists(folder):
-        hint = f"create the folder: mkdir -p {folder}"
-    return UsageError(message, hint=hint)
+    is_missing = error.errno == errno.ENOENT and folder and not os.path.exists(folder)
+    return UsageError(message, hint=f"create the folder: mkdir -p {folder}" if is_missing else None)
 
 
 def not_downloaded(location: str) -> UsageError | None:

@@ -27,6 +27,9 @@ from graphopt.util.parse_values import parse_natural
 
 Feeds = dict[str, Any]
 
+#: Maximum total size of the feeds of one run, in bytes.
+_LIMIT = 1 << 29
+
 
 @dataclass(frozen=True)
 class InputOptions:
@@ -118,7 +121,6 @@ class Inputs:
     Args:
         model: the model, whose interface and uses of inputs are read.
         options: the user's options.
-        limit: maximum total size of the feeds of one run, in bytes.
         reload: loads the model again when constraints are derived from its graph, so that it need not be
             kept.
 
@@ -132,12 +134,10 @@ class Inputs:
         model: ir.Model,
         options: InputOptions | None = None,
         *,
-        limit: int = 1 << 29,
         reload: Callable[[], ir.Model] | None = None,
     ) -> None:
         self.options = options or InputOptions()
         self.signature = Signature.of(model)
-        self._limit = limit
         self._ports = {port.name: port for port in self.signature.inputs if port.role != "constant"}
         self._defaults = {
             value.name: value.const_value for value in model.graph.inputs if value.const_value is not None
@@ -268,7 +268,7 @@ class Inputs:
             ResourceLimit: the values would exceed the limit.
         """
         total = 4 * self.elements(binding)
-        if total > self._limit:
+        if total > _LIMIT:
             raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
         if distribution in BOUNDARY_DISTRIBUTIONS:
             restriction = 0

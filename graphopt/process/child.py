@@ -123,12 +123,10 @@ class Child:
         result: T = self._request(("call", function, args), timeout, cpu, doing)
         return result
 
-    def new(
-        self, factory: Callable[..., Any], *args: Any, timeout: float | None = None, doing: str = ""
-    ) -> None:
+    def new(self, factory: Callable[..., Any], *args: Any, timeout: float | None = None) -> None:
         """Create an object by ``factory(*args)`` and keep it in the process, for :meth:`invoke`."""
         self.made += 1
-        self._request(("new", factory, args), timeout, None, doing)
+        self._request(("new", factory, args), timeout, None, "")
 
     def invoke(
         self, method: str, *args: Any, timeout: float | None = None, cpu: float | None = None, doing: str = ""
@@ -255,11 +253,9 @@ def _scratch_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def run_in_child(
-    function: Callable[..., T], *args: Any, timeout: float | None = 60, memory: int | None = None
-) -> T:
+def run_in_child(function: Callable[..., T], *args: Any, timeout: float | None = 60) -> T:
     """``function(*args)`` in a fresh process; see :meth:`Child.call`."""
-    with Child(memory=memory) as child:
+    with Child() as child:
         return child.call(function, *args, timeout=timeout)
 
 

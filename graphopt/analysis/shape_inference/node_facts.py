@@ -197,9 +197,9 @@ class NodeFacts:
             raise AttributeError(f"{self.ir.op_type} has no {name}")
         return attribute.value
 
-    def axis(self, rank: int, default: int, name: str = "axis") -> int:
-        """The attribute as an index in ``[0, rank)``. Raises IndexError."""
-        return normalize_axis(self.attr_int(name, default), rank)
+    def axis(self, rank: int, default: int) -> int:
+        """The attribute ``axis`` as an index in ``[0, rank)``. Raises IndexError."""
+        return normalize_axis(self.attr_int("axis", default), rank)
 
     @property
     def version(self) -> int:

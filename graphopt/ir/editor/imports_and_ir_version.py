@@ -23,11 +23,11 @@ class VersionEdits(EditorState):
             imports[key] = version
             self._changed("import")
 
-    def import_domain(self, node: onnx_ir.Node, version: int = 1) -> None:
-        """Import the domain of ``node`` in its graph, unless a version of it is imported already."""
+    def import_domain(self, node: onnx_ir.Node) -> None:
+        """Import version 1 of the domain of ``node`` in its graph, unless a version is imported already."""
         imports = self.scopes.imports(graph_of(node))
         if node.domain and node.domain not in imports:
-            imports[node.domain] = version
+            imports[node.domain] = 1
             self._changed("import")
 
     def remove_import(self, imports: dict[str, int], domain: str) -> None:

@@ -120,8 +120,9 @@ def decode(data: bytes, where: str) -> onnx.ModelProto:
     return proto
 
 
-def parse_bytes(data: bytes, where: str = "the serialized model") -> onnx.ModelProto:
-    """Parse a serialized model and check its header; arguments and errors as for :func:`decode`."""
+def parse_bytes(data: bytes) -> onnx.ModelProto:
+    """Parse a serialized model and check its header; raises errors as :func:`decode` does."""
+    where = "the serialized model"
     proto = decode(data, where)
     check_header(proto, where)
     return proto

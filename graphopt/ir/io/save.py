@@ -223,9 +223,7 @@ def _saving_with_data(
     written += [path, data.path] if is_needed else [path]
 
 
-def save_together(
-    models: Mapping[str, onnx_ir.Model], folder: Path, data: str, threshold: int = EXTERNAL_THRESHOLD
-) -> list[Path]:
+def save_together(models: Mapping[str, onnx_ir.Model], folder: Path, data: str) -> list[Path]:
     """Write ``models`` as ONNX to ``folder``, with their large weights in one shared file; returns the files.
 
     Tensors with the same storage are written once, even if several models use them. The models are not
@@ -235,7 +233,6 @@ def save_together(
         models: the models by file name.
         folder: an existing folder without these files.
         data: name of the file of weights, which is omitted if no weight is large.
-        threshold: minimum size of external weights, in bytes.
 
     Raises:
         OSError: the files can't be written.
@@ -244,7 +241,7 @@ def save_together(
     offsets: Offsets = {}
     with open(weights, "xb") as file:
         for name, model in models.items():
-            with changed(write_external_data(model, file, threshold, offsets=offsets)(data)):
+            with changed(write_external_data(model, file, EXTERNAL_THRESHOLD, offsets=offsets)(data)):
                 (folder / name).write_bytes(to_proto(model).SerializeToString())
         is_needed = file.tell() > 0
     if not is_needed:

@@ -67,9 +67,9 @@ def expect(item: Any, type_: type, expected: str) -> Any:
     return item
 
 
-def expect_int(item: Any, bits: int = 64) -> int:
-    """``item`` if it is an integer of at most ``bits`` bits."""
+def expect_int(item: Any) -> int:
+    """``item`` if it is an integer of at most 64 bits."""
     number: int = expect(item, int, "an integer")
-    if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise Fault(f"{shown(number)} does not fit into {bits} bits")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise Fault(f"{shown(number)} does not fit into 64 bits")
     return number
