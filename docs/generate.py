@@ -297,8 +297,7 @@ def pipelines_page() -> str:
         "A pipeline is text: names of passes joined by commas, options in braces, and `fixpoint(...)`,",
         "which repeats its passes until a round changes nothing. `if-gradient(A,otherwise,B)` runs A if a",
         "value is annotated as requiring a gradient, and otherwise B. A pipeline may contain the name of",
-        "another pipeline, whose passes then run in its place. Planned passes, which do not exist",
-        "yet, are skipped, and the report lists them.",
+        "another pipeline, whose passes then run in its place.",
         "",
         "`pre-passes` and `post-passes` mark the positions of the passes given by `--pre-pass` and",
         "`--post-pass`. In `no-grad`, pre-passes run before `specialize-types`, on profiled annotations, and",
@@ -322,12 +321,9 @@ def pipelines_page() -> str:
         "[guards](architecture.md#guards).",
         "",
     ]
-    known = registry()
     for name, text in PIPELINES.items():
         lines += [f"## {name}", "", f"{SUMMARIES[name][0].upper()}{SUMMARIES[name][1:]}.", ""]
         lines += ["```", text.replace(",", ", ") or "(nothing)", "```", ""]
-    lines += ["## Planned passes", ""]
-    lines += [f"- `{name}`: {what}" for name, what in sorted(known.planned.items())]
     return "\n".join([*lines, ""])
 
 

@@ -58,7 +58,6 @@ class History:
 
     pipeline: str
     records: list[PassRecord] = field(default_factory=list)
-    planned: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 

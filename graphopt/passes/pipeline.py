@@ -33,7 +33,7 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.load_pass import load_pass
 from graphopt.passes.pass_records import History, PassRecord
-from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
+from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Slot, Step
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
 from graphopt.profile.annotations import requires_gradient
@@ -144,10 +144,7 @@ class _Run:
 
     def steps(self, steps: Iterable[Step]) -> None:
         for step in steps:
-            if isinstance(step, Planned):
-                if step.name not in self.history.planned:
-                    self.history.planned.append(step.name)
-            elif isinstance(step, Fixpoint):
+            if isinstance(step, Fixpoint):
                 self._repeat(step)
             elif isinstance(step, IfGradient):
                 self._choose(step)
@@ -313,8 +310,6 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
             if item.name in inside:
                 raise UsageError(f"pipeline {item.name!r} contains itself")
             yield from _steps(parse_items(registry.pipelines[item.name]), registry, (*inside, item.name))
-        elif item.name in registry.planned:
-            yield Planned(item.name)
         elif ":" in item.name:
             yield load_pass(item.name, item.options)
         else:

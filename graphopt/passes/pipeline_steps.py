@@ -39,16 +39,6 @@ class IfGradient:
         return (*self.then, OTHERWISE, *self.otherwise)
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A step that does not exist yet: it is skipped, which the report states."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
 #: Placeholders for passes of the caller, with the options that fill them.
 SLOTS = {"pre-passes": "passes of --pre-pass", "post-passes": "passes of --post-pass"}
 
@@ -63,4 +53,4 @@ class Slot:
         return self.name
 
 
-Step = Pass | Fixpoint | IfGradient | Planned | Slot
+Step = Pass | Fixpoint | IfGradient | Slot

@@ -109,9 +109,6 @@ SUMMARIES = {
     "native": "like O3, with compiled kernels that fuse chains of memory-bound operators",
 }
 
-#: Steps that pipelines name but that do not exist yet, with their descriptions.
-PLANNED: dict[str, str] = {}
-
 #: The packages of passes; those in ``graphopt.passes`` run passes and rules of callers.
 _PASSES = ("graphopt.passes", "graphopt.transforms")
 
@@ -121,8 +118,7 @@ def registry() -> Registry:
 
     Third parties add passes through the entry-point group ``graphopt.passes``.
     """
-    passes = Passes(_PASSES, filter(_is_pass, extensions("graphopt.passes")))
-    return Registry(passes, PIPELINES, {name: text for name, text in PLANNED.items() if name not in passes})
+    return Registry(Passes(_PASSES, filter(_is_pass, extensions("graphopt.passes"))), PIPELINES)
 
 
 def _is_pass(item: object) -> bool:

@@ -21,12 +21,10 @@ class Registry:
     Attributes:
         passes: pass classes by name.
         pipelines: pipeline texts by name.
-        planned: passes that pipelines name but that do not exist yet, with their descriptions.
     """
 
     passes: Mapping[str, type[Pass]] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
-    planned: Mapping[str, str] = field(default_factory=dict)
 
     def make(self, name: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
         """The pass ``name`` with options given as text.

@@ -93,7 +93,6 @@ def test_pipelines_with_gradients_preserve_the_model(pipeline: str) -> None:
         y = Mul(a, z)
     }"""
     model, report = graphopt.optimize(parse(text), pipeline=pipeline)
-    assert "differentiate" not in report.planned
     assert report.verdict is not None and report.verdict.ok
     assert any(key[0] == graphopt_operators.AUTODIFF_GROUPS for key in model.functions)
 

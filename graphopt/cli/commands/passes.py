@@ -39,33 +39,24 @@ def command(run: Run, name: str | None) -> Output:
 
     known, rules = registry(), all_rules()
     if name is None:
-        return _list(known.passes, known.planned)
+        return _list(known.passes)
     if name in known.passes:
         return _describe_pass(known.passes[name], [rule for rule in rules if name == rule.pass_])
     if found := [rule for rule in rules if name in (rule.name, rule.family)]:
         return _describe_rules(found)
-    if name in known.planned:
-        summary = known.planned[name]
-        return Output({"name": name, "planned": summary}, [f"{name}: {summary} (not built yet)"])
-    names = [*known.passes, *known.planned, *(one for rule in rules for one in (rule.name, rule.family))]
+    names = [*known.passes, *(one for rule in rules for one in (rule.name, rule.family))]
     raise unknown("pass or rule", name, names, "graphopt passes lists all")
 
 
-def _list(passes: Mapping[str, type[Pass]], planned: Mapping[str, str]) -> Output:
-    data = {
-        "passes": [_pass_dict(kind) for _, kind in sorted(passes.items())],
-        "planned": [{"name": name, "summary": text} for name, text in sorted(planned.items())],
-    }
-    return Output(data, _list_text(passes, planned))
+def _list(passes: Mapping[str, type[Pass]]) -> Output:
+    return Output({"passes": [_pass_dict(kind) for _, kind in sorted(passes.items())]}, _list_text(passes))
 
 
-def _list_text(passes: Mapping[str, type[Pass]], planned: Mapping[str, str]) -> Iterator[Block]:
+def _list_text(passes: Mapping[str, type[Pass]]) -> Iterator[Block]:
     for title, names in _groups(passes):
         yield Line(title, "title")
         yield Table(["", ""], "<<", [[name, passes[name].summary()] for name in names])
         yield ""
-    if planned:
-        yield Line(f"not built yet: {', '.join(sorted(planned))}", "hint")
     yield Line("hint: graphopt passes NAME shows options and rules; most rules belong to peephole", "hint")
 
 

@@ -50,12 +50,10 @@ def _list() -> Output:
 
 def _show(text: str) -> Output:
     from graphopt.passes.pipeline import Pipeline
-    from graphopt.passes.pipeline_steps import SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
+    from graphopt.passes.pipeline_steps import SLOTS, Fixpoint, IfGradient, Slot, Step
     from graphopt.passes.pipelines import SUMMARIES, registry
 
-    known = registry()
-    pipeline = Pipeline.parse(text, known)
-    planned = [step.name for step in pipeline.steps if isinstance(step, Planned)]
+    pipeline = Pipeline.parse(text, registry())
     table = Table(["", ""], "<<")
     pending: list[tuple[int, Step | str]] = [(0, step) for step in reversed(pipeline.steps)]
     while pending:
@@ -73,12 +71,10 @@ def _show(text: str) -> Output:
             table.add(f"{indent}{step}", "")
         elif isinstance(step, Slot):
             table.add(f"{indent}{step.name}", SLOTS[step.name])
-        elif isinstance(step, Planned):
-            table.add(f"{indent}{step.name}", f"{known.planned.get(step.name, '')} (not built yet: skipped)")
         else:
             table.add(f"{indent}{step}", step.summary())
     title = f"{text}: {SUMMARIES[text]}" if text in SUMMARIES else text
     return Output(
-        {"name": text, "text": str(pipeline), "planned": planned},
+        {"name": text, "text": str(pipeline)},
         [title, table, *([] if pipeline.steps else ["  (nothing)"])],
     )

@@ -66,7 +66,6 @@ class ReportBuilder(Stats):
             Summary.of(model),
             self.interface,
             history.records,
-            history.planned,
             history.skipped,
             self.rewrites,
             self.refusals,

@@ -25,7 +25,6 @@ def as_dict(report: Report) -> dict[str, Any]:
         "interface": report.interface.to_dict(),
         "passes": [_record_dict(report, record) for record in report.passes],
         "rewrites": {owner: count for owner, count in report.rules().most_common()},
-        "planned": report.planned,
         "skipped": report.skipped,
         "made_constants": [made.to_dict() for made in report.made],
         "dropped": [asdict(drop) for drop in report.dropped],

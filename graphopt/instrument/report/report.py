@@ -71,7 +71,6 @@ class Report:
         original, optimized: figures before and after.
         interface: inputs, outputs and metadata, which do not change.
         passes: every run of a pass, in order.
-        planned: steps of the pipeline that are not implemented yet and were skipped.
         skipped: passes that the user skipped.
         rewrites: the number of nodes of each operator that each rule or pass removed; negative if it added
             nodes.
@@ -103,7 +102,6 @@ class Report:
     optimized: Summary
     interface: Interface
     passes: list[PassRecord]
-    planned: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     rewrites: dict[str, Counter[str]] = field(default_factory=dict)
     refusals: list[RefusalCount] = field(default_factory=list)

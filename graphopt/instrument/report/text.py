@@ -116,8 +116,6 @@ def _left_alone(report: Report, verbose: int) -> Iterator[str]:
 
 def notes(report: Report) -> Iterator[str]:
     """Remarks for the user, besides the figures."""
-    if report.planned:
-        yield f"not built yet: {', '.join(report.planned)}"
     yield from (remark for record in report.passes for remark in record.remarks)
     if report.skipped:
         yield f"skipped: {', '.join(report.skipped)}"
