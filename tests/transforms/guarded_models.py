@@ -48,6 +48,24 @@ def selected_rows(*, width: int = 4, opset: int = 17) -> ir.Model:
     )
 
 
+def positions_and_selected_rows(*, opset: int = 17) -> ir.Model:
+    """Adds positions to x, and to selected rows: the number of rows of x is known before the run, the other not."""
+    return _model(
+        f"""g (float[N,4] x) => (float[N,4] z, float[K,4] y) <{_CONSTANTS}> {{
+            {_POSITIONS.format(rows="x", p="x_")}
+            z = Neg(x_sum)
+            firsts = Gather <axis = 1>(x, zero)
+            flag = Greater(firsts, half)
+            found = NonZero(flag)
+            index = Squeeze(found, axis)
+            chosen = Gather(z, index)
+            {_POSITIONS.format(rows="chosen", p="p")}
+            y = Relu(psum)
+        }}""",
+        opset,
+    )
+
+
 def growing_rows(*, opset: int = 17) -> ir.Model:
     """A loop whose state, a matrix, has one more row after each trip; the body adds positions to the rows."""
     return _model(

@@ -132,7 +132,7 @@ class GuardGroups(Pass):
             check.outputs,
             {"then_branch": special, "else_branch": general},
             outputs=len(group.outputs),
-            name=f"{nodes[0].name}_guarded",
+            name=f"{group.outputs[0].name}_guarded",
         )
         edit.insert_before(nodes[0], [check, choice])
         edit.import_domain(check)
@@ -171,7 +171,7 @@ def _check_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], 
         [replaced.get(value, value) for value in checked],
         {graphopt_operators.SEEN: json.dumps([profile.to_dict() for profile in checked.values()])},
         domain=graphopt_operators.GUARD_DOMAIN,
-        name=f"{region.group.nodes[0].name}_check",
+        name=f"{region.group.outputs[0].name}_check",
     )
     check.outputs[0].type, check.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
     return check
