@@ -28,7 +28,7 @@ from benchmarks.common import Case
 from benchmarks.inputs import make_feeds
 from benchmarks.split_step import run_model, same_results
 from graphopt import ir
-from graphopt.autodiff.by_group import ByGroup
+from graphopt.autodiff.differentiate_by_group import ByGroup
 from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.rule_registry import IncompleteGradient
 from graphopt.errors import GraphoptError, RuntimeFailure

@@ -94,7 +94,7 @@ class Specializer:
         self.signature, self.cache, self._factory = signature, cache, factory
         self._options, self._strategy, self._depth = options, strategy, depth
         self._ports = [port for port in signature.inputs if port.role != "constant"]
-        self._types = {port.name: port.type for port in self._ports}
+        self._types = signature.input_types
         self._required_runs = max(options.profiled_runs, 1)
         self._state, self._counts = ForkSafeLock(), ForkSafeLock()
         self._plans = GuardedPlans()

@@ -214,7 +214,7 @@ class StateLoop:
 
     def _step(self, specializer: Specializer, inputs: Mapping[str, Any]) -> _Step:
         """The call with ``inputs``; raises UsageError if a state has no value."""
-        types = {port.name: port.type for port in specializer.signature.inputs}
+        types = specializer.signature.input_types
         given = {
             name: ort_value(name, as_array(value), types.get(name, ""), self._device)
             for name, value in inputs.items()

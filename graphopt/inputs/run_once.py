@@ -127,10 +127,10 @@ def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
 
 def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
     """Raise UsageError if ``feeds`` lack an input or contain an unknown input."""
-    names = [port.name for port in signature.inputs if port.role != "constant"]
+    types = signature.input_types
     for name in feeds:
-        if name not in names:
-            raise unknown("input", name, names)
+        if name not in types:
+            raise unknown("input", name, types)
     missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
     if missing:
         raise UsageError(f"the model needs a value for input {missing[0]!r}")

@@ -95,6 +95,11 @@ class Signature:
         """The inputs that a caller must feed."""
         return tuple(port for port in self.inputs if port.role == "required")
 
+    @property
+    def input_types(self) -> dict[str, str]:
+        """The types of the inputs that a caller may feed, by name."""
+        return {port.name: port.type for port in self.inputs if port.role != "constant"}
+
 
 @dataclass(frozen=True)
 class Change:

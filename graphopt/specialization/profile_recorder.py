@@ -48,8 +48,7 @@ class Recorder:
     ) -> None:
         if limit < 0:
             raise UsageError(f"watch_limit must be at least 0, not {limit}")
-        inputs = Signature.of(model).inputs
-        self._types = {port.name: port.type for port in inputs if port.role != "constant"}
+        self._types = Signature.of(model).input_types
         wanted = dict.fromkeys(requires_grad, True)
         for name in wanted:
             if name not in self._types:

@@ -144,8 +144,7 @@ def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict
     Raises:
         UsageError: a name is missing or occurs twice, or no input matches a pattern.
     """
-    inputs = [port.name for port in signature.inputs if port.role != "constant"]
-    return resolve_pairs(pairs, inputs, [port.name for port in signature.outputs])
+    return resolve_pairs(pairs, signature.input_types, [port.name for port in signature.outputs])
 
 
 def names_in(share: Mapping[str, str] | None, signature: Signature) -> dict[str, str]:

@@ -61,7 +61,7 @@ def run_shared(
 
 def copies(feeds: Mapping[str, Any], signature: Signature, device: Device) -> dict[str, Any]:
     """Copies of ``feeds`` as values of onnxruntime on ``device``."""
-    types = {port.name: port.type for port in signature.inputs}
+    types = signature.input_types
     return {
         name: ort_value(name, np.array(value), types.get(name, ""), device) for name, value in feeds.items()
     }

@@ -111,7 +111,7 @@ def command(
         profile = before.merge(recorder.profile)
     if output is not None:
         profile.write(output)
-    inputs = [port.name for port in Signature.of(loaded).inputs if port.role != "constant"]
+    inputs = list(Signature.of(loaded).input_types)
     return Output(
         {**profile.to_dict(), "inner_left_out": profile.left_out},
         profile_blocks(profile, inputs, run.verbose),
