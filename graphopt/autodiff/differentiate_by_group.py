@@ -31,6 +31,7 @@ from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.split_joint import Split, SplitReport, check_budget, split_joint
 from graphopt.context import Context, Observer, Refusal
 from graphopt.ops import graphopt_operators
+from graphopt.parameters.selection import is_parameter
 from graphopt.passes.pipelines import registry
 
 #: The pass in whose name groups are differentiated.
@@ -69,7 +70,9 @@ class ByGroup(ByRule):
         if model.ir_version < ir.FUNCTIONS_SINCE:
             cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
         create = registry().passes["create-autodiff-subgraphs"]
-        create(minimum=self._minimum, wrt=tuple(wrt)).run(model, cx)  # type: ignore[call-arg]
+        own = [value.name or "" for value in model.graph.initializers.values() if is_parameter(value)]
+        with ir.as_variables(model.graph, own):  # parameters stay initializers, whose contents may change
+            create(minimum=self._minimum, wrt=tuple(wrt)).run(model, cx)  # type: ignore[call-arg]
         for key, calls in calls_of_groups(model).items():
             if any(call.graph is not model.graph for call in calls):
                 inline_group(model.functions[key], calls, cx, _OWNER)

@@ -321,6 +321,50 @@ def test_function_that_is_called_repeatedly() -> None:
     assert check(text, "all", random_feeds(x=(5, 4))).groups
 
 
+def test_gradients_of_gradients() -> None:
+    feeds = X | {"zero": np.zeros((5, 4, 2, 2), np.float32)}
+    found = []
+    for differentiate in (joint_graph.differentiate, differentiate_by_group.differentiate):
+        first = differentiate(model_of(TWO), "total", "all").model
+        second = differentiate(first, Loss.parse("mse:grad.x,zero"), ["w", "v"])
+        assert second.gradients == {"w": "grad2.w", "v": "grad2.v"}
+        found.append(run(second.model, feeds))
+    for name in ("grad2.w", "grad2.v"):
+        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-4, atol=1e-6)
+
+
+def test_other_parameters_stay_initializers() -> None:
+    joint = differentiate_by_group.differentiate(model_of(TWO), "total", ["x"])
+    assert {"w", "v"} <= set(joint.model.graph.initializers) and joint.groups == 2
+    assert not any(key[1] == "Constant" and value.nbytes > 16 for key, value in _constants(joint.model))
+
+
+def _constants(model: ir.Model) -> list[tuple[tuple[str, str], ir.TensorProtocol]]:
+    """The constants of functions."""
+    found = []
+    for function in model.functions.values():
+        for node in function.graph:
+            tensor = ir.constant_of(node.outputs[0])
+            if tensor is not None:
+                found.append(((function.name, node.op_type), tensor))
+    return found
+
+
+def test_batch_normalization_in_training_mode() -> None:
+    """It updates state, between two groups."""
+    text = """g (float[N,4] x) => (float[N,4] y, float[1] loss) <float[4,4] w = {WEIGHT16}, float[4] s = {1, 1, 1, 1},
+        float[4] bias = {0, 0, 0, 0}, float[4] mean = {0, 0, 0, 0}, float[4] var = {1, 1, 1, 1}, int64[1] one = {1}> {
+        a = MatMul(x, w)
+        t = Tanh(a)
+        n, m, v = BatchNormalization<training_mode = 1>(t, s, bias, mean, var)
+        b = MatMul(n, w)
+        y = Sin(b)
+        q = ReduceSum<keepdims = 0>(y)
+        loss = Reshape(q, one)
+    }"""
+    assert len(check(text, "params", random_feeds(x=(6, 4))).groups) == 2
+
+
 def test_model_without_groups() -> None:
     text = """g (float[1] x) => (float[1] loss) { loss = Sin(x) }"""
     assert not check(text, "all", random_feeds(x=(1,))).groups
