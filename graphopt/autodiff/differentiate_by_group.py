@@ -65,8 +65,11 @@ class ByGroup(ByRule):
 
         The gradients of loops and branches recompute their bodies, which therefore have no groups.
         """
+        self.groups, self.inlined = {}, {}
         self.blocked.clear()
         model = cx.model
+        if not wrt:
+            return
         if model.ir_version < ir.FUNCTIONS_SINCE:
             cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
         create = registry().passes["create-autodiff-subgraphs"]

@@ -60,7 +60,7 @@ def differentiate_groups(
             if not outputs or not inputs:
                 raise NoGradient(function.name, function.name, "no gradient passes it")
             gradient = group_gradient(
-                function, cx, outputs=outputs, inputs=inputs, options=options or SplitOptions()
+                function, calls, cx, outputs=outputs, inputs=inputs, options=options or SplitOptions()
             )
         except NeedsOpset as error:
             if strict_opset:

@@ -77,6 +77,7 @@ class GroupGradient:
 
 def group_gradient(
     function: ir.Function,
+    calls: Sequence[ir.Node],
     cx: Context,
     *,
     outputs: Iterable[int],
@@ -88,6 +89,7 @@ def group_gradient(
     Facts about the inputs that hold in all calls are used.
 
     Args:
+        calls: the calls of the group.
         outputs: the outputs with cotangents, by index.
         inputs: the inputs whose gradients are needed, by index.
         options: options of the split; dims that no input of the group has are ignored.
@@ -99,7 +101,7 @@ def group_gradient(
     """
     if function.attributes:
         raise NoGradient(function.name, function.name, "its operators refer to attributes of its calls")
-    model = _as_model(function, cx)
+    model = _as_model(function, calls, cx)
     wrt = [function.inputs[index].name or "" for index in inputs]
     ends = [function.outputs[index].name or "" for index in outputs]
     joint = differentiate(model, ends, wrt, scaled=True, warn=False, simplified=True)
@@ -118,13 +120,24 @@ def group_gradient(
     return _gradient_of(function, joint, found)
 
 
-def _as_model(function: ir.Function, cx: Context) -> ir.Model:
-    """The function as a model whose inputs are declared as inferred from the calls."""
+def _as_model(function: ir.Function, calls: Sequence[ir.Node], cx: Context) -> ir.Model:
+    """The function as a model whose inputs are declared as inferred from the calls.
+
+    Its outputs have the declared shapes of outputs of the graph, which may be wrong: onnxruntime relies on
+    them, so that no gradient may depend on the shapes of these values.
+    """
+    returned = {
+        formal: output.shape
+        for call in calls
+        for formal, output in zip(function.outputs, call.outputs, strict=False)
+        if output.is_graph_output()
+    }
 
     def declare(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
         shape = cx.shape(value) if value.producer() is None else None
         dims = None if shape is None else [dim if isinstance(dim, int) else str(dim) for dim in shape]
-        return cx.facts.type(value) or value.type, None if dims is None else ir.Shape(dims)
+        kind = cx.facts.type(value) or value.type
+        return kind, returned.get(value) if dims is None else ir.Shape(dims)
 
     graph = ir.extract(list(function.graph), function.outputs, function.inputs, declare=declare)
     graph.name = function.name

@@ -13,6 +13,7 @@ from graphopt.autodiff import differentiate_by_group, joint_graph, split_joint
 from graphopt.autodiff.differentiate_by_group import ByGroup
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.rule_registry import NoGradient
+from graphopt.errors import UsageError
 from graphopt.ops import graphopt_operators
 from graphopt.ort import session
 from graphopt.parameters.lifting import lift
@@ -348,6 +349,20 @@ def _constants(model: ir.Model) -> list[tuple[tuple[str, str], ir.TensorProtocol
             if tensor is not None:
                 found.append(((function.name, node.op_type), tensor))
     return found
+
+
+def test_wrongly_declared_outputs_are_not_read_by_gradients() -> None:
+    """onnxruntime would compute shapes from the declaration of y, whose rank is unknown."""
+    text = "g (float[N] v, int64[K] s) => (float y) { x = Reshape(v, s) z = Tanh(x) y = Mul(z, z) }"
+    feeds = random_feeds(v=(12,), **{"cotangent.y": (3, 4)}) | {"s": np.array([3, 4])}
+    assert check(text, ["v"], feeds, ["y"]).groups
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UsageError, match="'nothing'"):
+        differentiate_by_group.differentiate(model_of(TWO), "total", ["nothing"])
+    with pytest.raises(UsageError, match="'nothing'"):
+        differentiate_by_group.differentiate(model_of(TWO), "nothing", "all")
 
 
 def test_batch_normalization_in_training_mode() -> None:
