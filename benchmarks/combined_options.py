@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from benchmarks import common
-from benchmarks.common import Case
+from benchmarks import doc_tables, measured_models, measured_tools
 from benchmarks.inputs import make_feeds
 from benchmarks.judge import compare
+from benchmarks.measured_models import Case
 from benchmarks.never_slower import ORIGINAL, TWIN, kernels_of, measure
 from graphopt.ort.model_runs import Runs
 from graphopt.ort.session import Optimizations
@@ -54,7 +54,7 @@ def optimized(case: Case, scratch: Path, budget: str) -> tuple[dict[str, Path], 
     for number, (name, text) in enumerate(COMBINATIONS.items()):
         words = [word.format(profile=profile, inputs=inputs, budget=budget) for word in text.split()]
         paths[name] = scratch / f"{case.name}-{number}.onnx"
-        outcome = common.graphopt_tool(*words).run(case.path, paths[name])
+        outcome = measured_tools.graphopt_tool(*words).run(case.path, paths[name])
         if outcome.status != 0:
             raise SystemExit(f"{case.name} {name}: {outcome.message}")
         verdicts[name] = verdict(case, paths[name])
@@ -105,19 +105,19 @@ def table(rows: list[dict[str, Any]]) -> str:
             slower = " slower" * is_slower(found)
             low, high = found["band"]
             lines.append([row["model"], kind, *cells[:-1], cells[-1] + slower, f"{low:.3f} … {high:.3f}"])
-    return common.markdown_table(["model", "inputs", *COMBINATIONS, "band"], lines)
+    return doc_tables.markdown_table(["model", "inputs", *COMBINATIONS, "band"], lines)
 
 
 def main() -> int:
     """Measure, print the table, and insert it into documents."""
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds per process (default: 2)")
     parser.add_argument("--budget", default="60s", help="time for tuning a model (default: 60s)")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for case in common.progress(common.cases(options, Path(scratch))):
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch))):
             paths, verdicts = optimized(case, Path(scratch), options.budget)
             last = len(case.entry["shape_sets"]) - 1
             inputs = {
@@ -126,8 +126,8 @@ def main() -> int:
             }
             rows.append({"model": case.name, "inputs": inputs, "verdicts": verdicts})
             print(table(rows[-1:]), file=sys.stderr, flush=True)
-    text = f"{table(rows)}\n\nRatios to the original's CPU time, one thread, on {common.machine()}."
-    common.publish(options, "combined-options", text, {"machine": common.machine(), "models": rows})
+    text = f"{table(rows)}\n\nRatios to the original's CPU time, one thread, on {doc_tables.machine()}."
+    doc_tables.publish(options, "combined-options", text, {"machine": doc_tables.machine(), "models": rows})
     wrong = [row["model"] for row in rows for one in row["verdicts"].values() if one != "ok"]
     return int(bool(wrong) or any(is_slower(one) for row in rows for one in row["inputs"].values()))
 

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 import graphopt
-from benchmarks import common
+from benchmarks import doc_tables, measured_models
 from benchmarks.inputs import Entry, Feeds, make_feeds
 from benchmarks.unpacked_weights import UnpackedLibraries
 from graphopt import ExecutorOptions, ir
@@ -262,20 +262,20 @@ def table(results: Sequence[Agreement]) -> str:
         rows.append([name, setting, *counts, guards, f"{faults} faults" if faults else difference])
     header = ["hits + misses", "pipeline", *WAYS, "guarded groups", "largest difference"]
     calls = sum(one.calls for one in results)
-    note = f"{calls:,} calls, on {common.machine()}."
-    return "\n".join([common.markdown_table(header, rows), "", note])
+    note = f"{calls:,} calls, on {doc_tables.machine()}."
+    return "\n".join([doc_tables.markdown_table(header, rows), "", note])
 
 
 def main() -> int:
     """Check all models, print the table, and insert it into documents."""
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--calls", type=int, default=200, help="calls of each executor (default: 200)")
     parser.add_argument("--threads", type=int, default=8, help="threads that call it (default: 8)")
     parser.add_argument("--settings", default="", metavar="RE", help="only settings whose name matches")
     options = parser.parse_args()
     results: list[Agreement] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for case in common.progress(common.cases(options, Path(scratch))):
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch))):
             cases = references(case.path, list(inputs_of(case.entry)))
             for setting in filter(re.compile(options.settings).search, SETTINGS):
                 for way in WAYS:
@@ -292,8 +292,10 @@ def main() -> int:
                     )
                     for fault in dict.fromkeys(found.faults):
                         print(f"    {fault}", file=sys.stderr, flush=True)
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "executor-agreement", table(results), facts | {"runs": [*map(asdict, results)]})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(
+        options, "executor-agreement", table(results), facts | {"runs": [*map(asdict, results)]}
+    )
     return int(any(one.faults or one.hits + one.misses != one.calls for one in results))
 
 

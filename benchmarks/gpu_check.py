@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from benchmarks import common
+from benchmarks import doc_tables, measured_models, measured_tools
 from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
@@ -80,7 +80,7 @@ def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
     sample = SAMPLES[case.sample]
     original, optimized = scratch / f"{case.sample}.onnx", scratch / f"{case.sample}.opt.onnx"
     original.write_bytes(sample.build(**case.sizes).SerializeToString(deterministic=True))
-    outcome = common.graphopt_tool("--no-verify").run(original, optimized)
+    outcome = measured_tools.graphopt_tool("--no-verify").run(original, optimized)
     if outcome.status != 0:
         return {"model": case.sample, "verdict": f"graphopt failed: {outcome.message}"}
 
@@ -97,7 +97,7 @@ def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
     assert compared is not None
     return {
         "model": case.sample,
-        "nodes": {name: common.count_nodes(path) for name, path in models.items()},
+        "nodes": {name: measured_models.count_nodes(path) for name, path in models.items()},
         "error": errors,
         "milliseconds": {name: speed.p50 for name, speed in timing.speeds.items()},
         "ratio": compared.ratio,
@@ -141,7 +141,7 @@ def table(results: list[dict[str, Any]]) -> str:
             ]
         )
     header = ["model", "nodes", "error", "ms", "ratio", "A/A", "nodes on the CPU", "copies", "verdict"]
-    return common.markdown_table(header, rows)
+    return doc_tables.markdown_table(header, rows)
 
 
 def gpu_name() -> str:
@@ -172,7 +172,7 @@ def main() -> int:
         print(f"gpu-check: {failure}", file=sys.stderr)
         return int(failure.status)
 
-    sys.path.insert(0, str(common.ROOT / "samples"))
+    sys.path.insert(0, str(measured_tools.ROOT / "samples"))
     begin, results = time.monotonic(), []
     with tempfile.TemporaryDirectory() as scratch:
         for case in CASES:
@@ -188,7 +188,7 @@ def main() -> int:
     text = (
         f"{table(results)}\n\nOn {where}; onnxruntime {ort.__version__}; error with TF32 off, ms with it on."
     )
-    common.publish(options, "gpu-check", text, facts | {"models": results})
+    doc_tables.publish(options, "gpu-check", text, facts | {"models": results})
     return int(any(result["verdict"] != "ok" for result in results))
 
 

@@ -31,7 +31,8 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.backward_models import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
-from benchmarks.common import arguments, markdown_table, publish
+from benchmarks.doc_tables import markdown_table, publish
+from benchmarks.measured_models import arguments
 from benchmarks.split_step import difference, run_model, same_results
 from graphopt import ir
 from graphopt.autodiff.differentiate_by_group import ByGroup

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from benchmarks import common
+from benchmarks import doc_tables, measured_models
 from graphopt import ir
 from graphopt.ort import session
 from graphopt.ort.devices import CPU
@@ -115,19 +115,19 @@ def table(found: list[dict[str, Any]]) -> str:
         [row["inputs"], row["kind"], *(f"{row[key]:.1f}" for key in ("host", "fourth", "model"))]
         for row in found
     ]
-    return "\n".join([common.markdown_table(header, rows), "", f"On {common.machine()}, one thread."])
+    return "\n".join([doc_tables.markdown_table(header, rows), "", f"On {doc_tables.machine()}, one thread."])
 
 
 def main() -> int:
     """Measure, print the table, and insert it into documents."""
-    parser = common.arguments(__doc__ or "", models=False)
+    parser = measured_models.arguments(__doc__ or "", models=False)
     parser.add_argument(
         "--rounds", type=int, default=41, help="rounds, of which the fastest is reported (default: 41)"
     )
     options = parser.parse_args()
     found = measure(options.rounds)
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "guards", table(found), facts | {"guards": found})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(options, "guards", table(found), facts | {"guards": found})
     return 0
 
 

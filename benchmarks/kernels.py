@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bound_sessions import COPIED, COPY, Racer, race
-from benchmarks.common import arguments, machine, markdown_table, publish, versions
+from benchmarks.doc_tables import machine, markdown_table, publish, versions
 from benchmarks.kernel_models import PATTERNS, Example
+from benchmarks.measured_models import arguments
 from benchmarks.native_models import Native, natives
 from graphopt.ort import session
 from graphopt.process.child import Child

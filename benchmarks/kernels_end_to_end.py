@@ -18,9 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import arguments, machine, markdown_table, publish, versions
+from benchmarks.doc_tables import machine, markdown_table, publish, versions
 from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
+from benchmarks.measured_models import arguments
 from benchmarks.native_models import Native, natives
 from graphopt.ort import session
 from graphopt.timing.alternating_runs import RaceLimits, Setup

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import common
-from benchmarks.common import GRAPHOPT, Case, Tool
+from benchmarks import doc_tables, measured_models, measured_tools
 from benchmarks.inputs import make_feeds
+from benchmarks.measured_models import Case
+from benchmarks.measured_tools import GRAPHOPT, Tool
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.model_runs import Runs
 from graphopt.timing.alternating_runs import RaceLimits, Setup
@@ -95,13 +96,13 @@ def table(models: list[dict[str, Any]], names: list[str]) -> str:
         told = "–" if error is None else f"{error:.0e}"
         rows.append([model["model"], f"{model['milliseconds']:.2f}", *cells, f"{low:.2f} … {high:.2f}", told])
     header = ["model", "original (ms)", *names, "band", "error"]
-    lines = [common.markdown_table(header, rows), ""]
+    lines = [doc_tables.markdown_table(header, rows), ""]
     for name in names:
         found = [model["ratios"][name] for model in models if name in model["ratios"]]
         if found:
-            mean = common.geometric_mean(found)
+            mean = doc_tables.geometric_mean(found)
             lines.append(f"- {name}: {mean:.3f} (geometric mean over {len(found)} models)")
-    lines += ["", f"Ratios to the original's time, on {common.machine()}."]
+    lines += ["", f"Ratios to the original's time, on {doc_tables.machine()}."]
     return "\n".join(lines)
 
 
@@ -114,21 +115,21 @@ def _cell(model: dict[str, Any], name: str) -> str:
 
 
 def main() -> int:
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--options", default="-O3", help="options of graphopt (default: -O3)")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds per model (default: 60)")
     options = parser.parse_args()
 
-    found = {tool.name: tool for tool in common.peer_tools(options.peer_python)}
-    tools = [common.graphopt_tool(*shlex.split(options.options))]
+    found = {tool.name: tool for tool in measured_tools.peer_tools(options.peer_python)}
+    tools = [measured_tools.graphopt_tool(*shlex.split(options.options))]
     tools += [found[name] for name in COMPARED if name in found]
     tools.append(Tool(TRANSFORMERS, (options.peer_python, "-c", _TRANSFORMERS)))
     limits = RaceLimits(processes=options.processes, seconds=options.seconds)
     models: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = Path(scratch_name)
-        for case in common.progress(common.cases(options, scratch)):
+        for case in measured_models.progress(measured_models.cases(options, scratch)):
             made = results(case, tools, scratch)
             apart = errors(case, made)
             timing = measure(case, {name: made[name] for name in made if apart[name] is not None}, limits)
@@ -153,8 +154,8 @@ def main() -> int:
                 table(models[-1:], [tool.name for tool in tools]).splitlines()[2], file=sys.stderr, flush=True
             )
     text = table(models, [tool.name for tool in tools])
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "latency", text, facts | {"options": options.options, "models": models})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(options, "latency", text, facts | {"options": options.options, "models": models})
     return int(any("slower" in model["conclusions"].get(GRAPHOPT, "slower") for model in models))
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from benchmarks import common
-from benchmarks.common import GRAPHOPT, Usage
+from benchmarks import doc_tables, measured_models, measured_tools
+from benchmarks.measured_tools import GRAPHOPT, Usage
 
 PEER = "onnxslim"
 _SIDE = 4096  # of a square weight: 64 MiB of float32
@@ -61,11 +61,11 @@ def table(models: list[dict[str, Any]], peers: list[str]) -> str:
         ratio = peaks[GRAPHOPT] / peaks[PEER] if GRAPHOPT in peaks and PEER in peaks else None
         ratios += [] if ratio is None else [ratio]
         rows.append([model["model"], model["file"], *cells, "–" if ratio is None else f"{ratio:.2f}"])
-    lines = [common.markdown_table(["peak MB", "model", GRAPHOPT, *peers, "ratio"], rows), ""]
+    lines = [doc_tables.markdown_table(["peak MB", "model", GRAPHOPT, *peers, "ratio"], rows), ""]
     if ratios:
-        mean = common.geometric_mean(ratios)
+        mean = doc_tables.geometric_mean(ratios)
         lines += [f"- graphopt / {PEER}: {mean:.2f} (geometric mean), {max(ratios):.2f} (largest)", ""]
-    return "\n".join([*lines, f"On {common.machine()}."])
+    return "\n".join([*lines, f"On {doc_tables.machine()}."])
 
 
 def _megabytes(count: int) -> str:
@@ -76,42 +76,42 @@ def large_lines(usage: Usage, gigabytes: float) -> str:
     return (
         f"- {gigabytes:g} GB of external data: {_megabytes(usage.anonymous_bytes or 0)} MB of anonymous "
         f"memory, {_megabytes(usage.peak_bytes)} MB resident with mapped files, {usage.seconds:.1f} s "
-        f"({usage.cpu_seconds:.1f} s CPU).\n\nOn {common.machine()}."
+        f"({usage.cpu_seconds:.1f} s CPU).\n\nOn {doc_tables.machine()}."
     )
 
 
 def main() -> int:
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument(
         "--large", type=float, metavar="GB", help="use a generated model of this size instead"
     )
     options = parser.parse_args()
 
-    own = common.graphopt_tool("--no-verify")
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
+    own = measured_tools.graphopt_tool("--no-verify")
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = Path(scratch_name)
         target = scratch / "result.onnx"
         if options.large:
-            usage = common.metered(own, large_model(scratch, options.large), target, sample=True)
+            usage = measured_tools.metered(own, large_model(scratch, options.large), target, sample=True)
             if usage.status:
                 sys.exit(f"graphopt failed: {usage.message}")
             text = large_lines(usage, options.large)
-            common.publish(options, "memory-large", text, facts | {"large": usage.__dict__})
+            doc_tables.publish(options, "memory-large", text, facts | {"large": usage.__dict__})
             return 0
-        peers = [tool for tool in common.peer_tools(options.peer_python) if tool.name == PEER]
+        peers = [tool for tool in measured_tools.peer_tools(options.peer_python) if tool.name == PEER]
         models: list[dict[str, Any]] = []
-        for case in common.progress(common.cases(options, scratch)):
+        for case in measured_models.progress(measured_models.cases(options, scratch)):
             peaks: dict[str, int] = {}
             for tool in (own, *peers):
-                usage = common.metered(tool, case.path, target)
+                usage = measured_tools.metered(tool, case.path, target)
                 if usage.status:
                     print(f"  {tool.name} failed: {usage.message}", file=sys.stderr)
                 else:
                     peaks[tool.name] = usage.peak_bytes
-            size = f"{common.size_on_disk(case.path) / 1e6:.1f}"
+            size = f"{measured_models.size_on_disk(case.path) / 1e6:.1f}"
             models.append({"model": case.name, "file": size, "peaks": peaks})
-    common.publish(
+    doc_tables.publish(
         options, "memory", table(models, [peer.name for peer in peers]), facts | {"models": models}
     )
     return int(any(GRAPHOPT not in model["peaks"] for model in models))

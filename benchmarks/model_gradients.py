@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import common
-from benchmarks.common import Case
+from benchmarks import doc_tables, measured_models
 from benchmarks.inputs import make_feeds
+from benchmarks.measured_models import Case
 from benchmarks.split_step import run_model, same_results
 from graphopt import ir
 from graphopt.autodiff.differentiate_by_group import ByGroup
@@ -123,7 +123,7 @@ def table(outcomes: list[Outcome]) -> str:
     counts = Counter(one.verdict for one in outcomes)
     header = ["model", "verdict", "gradients", "groups", "omitted", "reason"]
     text = ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items()))
-    return f"{common.markdown_table(header, rows)}\n\n{len(outcomes)} models: {text}."
+    return f"{doc_tables.markdown_table(header, rows)}\n\n{len(outcomes)} models: {text}."
 
 
 def _outcome(case: Case) -> Outcome:
@@ -136,13 +136,13 @@ def _outcome(case: Case) -> Outcome:
 
 def main() -> int:
     """Compare all models, print the table, and insert it into documents."""
-    options = common.arguments(__doc__ or "").parse_args()
+    options = measured_models.arguments(__doc__ or "").parse_args()
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for case in common.progress(common.cases(options, Path(scratch))):
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch))):
             outcomes.append(_outcome(case))
             print(f"  {outcomes[-1]}", file=sys.stderr, flush=True)
-    common.publish(options, "model-gradients", table(outcomes), {"models": [*map(asdict, outcomes)]})
+    doc_tables.publish(options, "model-gradients", table(outcomes), {"models": [*map(asdict, outcomes)]})
     return int(any(one.verdict in ("different", "broken") for one in outcomes))
 
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import common
-from benchmarks.common import Case
+from benchmarks import doc_tables, measured_models, measured_tools
 from benchmarks.inputs import make_feeds
+from benchmarks.measured_models import Case
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 
@@ -79,7 +79,7 @@ def measure(case: Case, made: Mapping[str, Path], shape_set: int, options: Any) 
         }
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.never_slower", "--worker"],
-            input=json.dumps(request), cwd=common.ROOT, capture_output=True, text=True, check=True,
+            input=json.dumps(request), cwd=measured_tools.ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         found.append(json.loads(done.stdout.splitlines()[-1]))
     return found
@@ -90,7 +90,7 @@ def results(case: Case, levels: list[str], scratch: Path) -> dict[str, Path]:
     found = {}
     for number, level in enumerate(levels):
         target = scratch / f"{case.name}-{number}.onnx"
-        outcome = common.graphopt_tool(*shlex.split(level), "--no-verify").run(case.path, target)
+        outcome = measured_tools.graphopt_tool(*shlex.split(level), "--no-verify").run(case.path, target)
         if outcome.status != 0:
             raise SystemExit(f"{case.name} {level}: {outcome.message}")
         found[level] = target
@@ -103,7 +103,7 @@ def main() -> int:
         feeds = make_feeds(request["entry"], request["set"])
         print(json.dumps(ratios_of(request["paths"], feeds, request["seconds"], request["seed"])))
         return 0
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument(
         "--levels", nargs="+", default=list(LEVELS), help="options of graphopt, one string per level"
     )
@@ -115,7 +115,7 @@ def main() -> int:
     options = parser.parse_args()
     rows, slower = [], []
     with tempfile.TemporaryDirectory() as scratch:
-        for case in common.progress(common.cases(options, Path(scratch))):
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch))):
             made = results(case, options.levels, Path(scratch))
             for shape_set in range(len(case.entry["shape_sets"])):
                 found = measure(case, made, shape_set, options)
@@ -129,8 +129,8 @@ def main() -> int:
                         slower.append(f"{case.name} {level} ({ratio:.3f})")
                 rows.append([case.name, str(shape_set), *cells, f"{twins[0]:.3f} … {twins[-1]:.3f}"])
                 print(" ".join(rows[-1]), file=sys.stderr)
-    print(common.markdown_table(["model", "shapes", *options.levels, "A/A"], rows))
-    print(f"\nRatios to the original's CPU time, one thread, on {common.machine()}.")
+    print(doc_tables.markdown_table(["model", "shapes", *options.levels, "A/A"], rows))
+    print(f"\nRatios to the original's CPU time, one thread, on {doc_tables.machine()}.")
     for name in slower:
         print(f"slower: {name}")
     return 1 if slower else 0

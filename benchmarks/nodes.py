@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import common
-from benchmarks.common import GRAPHOPT, Case, Tool
+from benchmarks import doc_tables, measured_models, measured_tools
+from benchmarks.measured_models import Case
+from benchmarks.measured_tools import GRAPHOPT, Tool
 
 # Above this multiple of the original's size, fewer nodes were bought with folded constants.
 LARGEST = 1.5
@@ -34,8 +35,8 @@ def measure(case: Case, tool: Tool, scratch: Path) -> dict[str, Any]:
         return result | {"verdict": "timeout", "detail": outcome.message}
     if outcome.status or not target.is_file():
         return result | {"verdict": f"failed ({outcome.status})", "detail": outcome.message}
-    result |= {"nodes": common.count_nodes(target), "bytes": common.size_on_disk(target)}
-    return result | common.judge(case.path, target, case.entry)
+    result |= {"nodes": measured_models.count_nodes(target), "bytes": measured_models.size_on_disk(target)}
+    return result | measured_tools.judge(case.path, target, case.entry)
 
 
 def known_peers(entry: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -80,7 +81,9 @@ def table(models: list[dict[str, Any]]) -> str:
         sizes = f"{_bytes(model['bytes'])} → {_bytes(own.get('bytes'))}"
         rows.append([model["model"], model["nodes"], _nodes(own, model["bytes"]), *cells, ratio, sizes])
     lines = [
-        common.markdown_table(["model", "original", "graphopt", *peers, "to the best peer", "file"], rows),
+        doc_tables.markdown_table(
+            ["model", "original", "graphopt", *peers, "to the best peer", "file"], rows
+        ),
         "",
         f"{sum(m['tools'][GRAPHOPT]['verdict'] == 'ok' for m in models)} of {len(models)} results of graphopt"
         f" are right. Over the {compared} models where a peer is right too: {total['original']} nodes,"
@@ -106,30 +109,30 @@ def _bytes(count: int | None) -> str:
 
 
 def main() -> int:
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--measure-peers", action="store_true", help="even if the manifest has their results")
     parser.add_argument("--no-peers", action="store_true", help="run only graphopt")
     options = parser.parse_args()
 
-    peers = [] if options.no_peers else common.peer_tools(options.peer_python)
+    peers = [] if options.no_peers else measured_tools.peer_tools(options.peer_python)
     models: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = Path(scratch_name)
-        for case in common.progress(common.cases(options, scratch)):
+        for case in measured_models.progress(measured_models.cases(options, scratch)):
             results = {} if options.measure_peers else known_peers(case.entry)
-            tools = [common.graphopt_tool(), *([] if results else peers)]
+            tools = [measured_tools.graphopt_tool(), *([] if results else peers)]
             results |= {tool.name: measure(case, tool, scratch) for tool in tools}
             models.append(
                 {
                     "model": case.name,
-                    "nodes": common.count_nodes(case.path),
-                    "bytes": common.size_on_disk(case.path),
+                    "nodes": measured_models.count_nodes(case.path),
+                    "bytes": measured_models.size_on_disk(case.path),
                     "tools": results,
                 }
             )
-    versions = common.versions(options.peer_python)
+    versions = doc_tables.versions(options.peer_python)
     text = table(models) + "\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
-    common.publish(options, "nodes", text, {"versions": versions, "models": models})
+    doc_tables.publish(options, "nodes", text, {"versions": versions, "models": models})
     return int(any(model["tools"][GRAPHOPT]["verdict"] != "ok" for model in models))
 
 

@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import common
-from benchmarks.common import GRAPHOPT, Case, Tool
+from benchmarks import doc_tables, measured_models, measured_tools
+from benchmarks.measured_models import Case
+from benchmarks.measured_tools import GRAPHOPT, Tool
 from graphopt.timing.ratios import band_of, turn_order
 
 AGAIN = "graphopt again"
@@ -60,39 +61,39 @@ def table(models: list[dict[str, Any]], peers: list[str], rounds: int) -> str:
         medians = model["medians"]
         cells = [f"{medians[name]:.2f}" if name in medians else "failed" for name in (GRAPHOPT, *peers)]
         rows.append([model["model"], *cells])
-    lines = [common.markdown_table(["model (seconds)", GRAPHOPT, *peers], rows), ""]
+    lines = [doc_tables.markdown_table(["model (seconds)", GRAPHOPT, *peers], rows), ""]
     for peer in peers:
         if found := ratios(models, peer):
-            mean = common.geometric_mean(found)
+            mean = doc_tables.geometric_mean(found)
             lines.append(f"- graphopt / {peer}: {mean:.2f} (geometric mean over {len(found)} models)")
     if found := ratios(models, AGAIN):
         band = band_of(found)
         lines.append(f"- graphopt / graphopt: {band.low:.2f} … {band.high:.2f} (band of the measurement)")
-    lines += ["", f"Medians of {rounds} rounds on {common.machine()}."]
+    lines += ["", f"Medians of {rounds} rounds on {doc_tables.machine()}."]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--rounds", type=int, default=7, help="runs of each tool on each model (default: 7)")
     options = parser.parse_args()
 
-    found = {tool.name: tool for tool in common.peer_tools(options.peer_python)}
+    found = {tool.name: tool for tool in measured_tools.peer_tools(options.peer_python)}
     peers = [name for name in COMPARED if name in found]
-    own = common.graphopt_tool("--no-verify")
+    own = measured_tools.graphopt_tool("--no-verify")
     tools = [own, *(found[name] for name in peers), Tool(AGAIN, own.command, own.before_target)]
     models: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = Path(scratch_name)
-        chosen = common.cases(options, scratch)
+        chosen = measured_models.cases(options, scratch)
         measure(chosen[0], tools, 1, scratch)  # fills the page cache with everybody's libraries
-        for case in common.progress(chosen):
+        for case in measured_models.progress(chosen):
             seconds = measure(case, tools, options.rounds, scratch)
             medians = {name: statistics.median(runs) for name, runs in seconds.items()}
             models.append({"model": case.name, "medians": medians, "seconds": seconds})
     text = table(models, peers, options.rounds)
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "process-time", text, facts | {"rounds": options.rounds, "models": models})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(options, "process-time", text, facts | {"rounds": options.rounds, "models": models})
     return int(any(GRAPHOPT not in model["medians"] for model in models))
 
 

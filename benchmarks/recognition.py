@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import common
+from benchmarks import doc_tables
 from graphopt import api, ir
 from graphopt.context import Refusal
 from graphopt.errors import GraphoptError
@@ -135,9 +135,9 @@ def table(found: list[Recognition]) -> str:
     told_reasons = [[reason, times] for reason, times in sorted(reasons.items(), key=lambda item: -item[1])]
     return "\n\n".join(
         [
-            common.markdown_table(header, rows),
+            doc_tables.markdown_table(header, rows),
             "Reasons for missed fusions, with the number of models:",
-            common.markdown_table(["rule and reason", "models"], told_reasons),
+            doc_tables.markdown_table(["rule and reason", "models"], told_reasons),
         ]
     )
 
@@ -170,10 +170,10 @@ def main() -> int:
             print(f"{one.outcome:9} {one.nodes[0]:3} → {one.nodes[1]:3} {one.name}: {told}", file=sys.stderr)
     if not found:
         sys.exit(f"no model to look at in {options.suite}")
-    versions = common.versions(sys.executable)
+    versions = doc_tables.versions(sys.executable)
     told_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
     results = {"versions": versions, "models": [vars(one) | {"outcome": one.outcome} for one in found]}
-    common.publish(options, options.section, f"{table(found)}\n\n{told_versions}.", results)
+    doc_tables.publish(options, options.section, f"{table(found)}\n\n{told_versions}.", results)
     return 0
 
 

@@ -25,8 +25,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import common
-from benchmarks.common import GRAPHOPT, Tool, Usage
+from benchmarks import doc_tables, measured_models, measured_tools
+from benchmarks.measured_tools import GRAPHOPT, Tool, Usage
 from graphopt.timing.ratios import turn_order
 
 PEER = "onnxslim"
@@ -35,7 +35,7 @@ _WIDTH = 8
 
 def transformer(nodes: int) -> onnx.ModelProto:
     """The sample transformer with a number of layers that yields about `nodes` nodes."""
-    sys.path.insert(0, str(common.ROOT / "samples"))
+    sys.path.insert(0, str(measured_tools.ROOT / "samples"))
     from zoo.transformer import transformer as build
 
     model: onnx.ModelProto
@@ -101,7 +101,7 @@ def measure(source: Path, tools: list[Tool], rounds: int) -> dict[str, list[Usag
     found: dict[str, list[Usage]] = {name: [] for name in by_name}
     for turn in range(rounds):
         for name in turn_order(list(by_name), turn):
-            usage = common.metered(by_name[name], source, _result(source, name))
+            usage = measured_tools.metered(by_name[name], source, _result(source, name))
             if usage.status:
                 print(f"  {name} failed: {usage.message}", file=sys.stderr)
                 del by_name[name], found[name]
@@ -123,7 +123,7 @@ def table(models: list[dict[str, Any]], rounds: int) -> str:
         for model in models
     ]
     header = ["wall s (CPU s)", "nodes", "left", GRAPHOPT, PEER, "CPU ratio"]
-    lines = [common.markdown_table(header, rows), ""]
+    lines = [doc_tables.markdown_table(header, rows), ""]
     transformers = [model for model in models if model["model"] == "transformer"]
     for small, large in pairwise(transformers):
         grown = large["nodes"] / small["nodes"]
@@ -132,7 +132,7 @@ def table(models: list[dict[str, Any]], rounds: int) -> str:
             f"- {small['nodes']:,} → {large['nodes']:,} nodes ({grown:.1f} ×): "
             f"graphopt takes {times} × the time"
         )
-    lines += ["", f"Medians of {rounds} rounds on {common.machine()}."]
+    lines += ["", f"Medians of {rounds} rounds on {doc_tables.machine()}."]
     return "\n".join(lines)
 
 
@@ -145,7 +145,7 @@ def _ratio(a: float | None, b: float | None) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = common.arguments(__doc__ or "", models=False)
+    parser = measured_models.arguments(__doc__ or "", models=False)
     parser.add_argument("--nodes", type=int, nargs="+", default=[5000, 8000, 50000], metavar="N")
     parser.add_argument("--chain", type=int, default=50000, metavar="N", help="nodes of the chains")
     parser.add_argument(
@@ -161,8 +161,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    peers = [tool for tool in common.peer_tools(options.peer_python) if tool.name == PEER]
-    own = common.graphopt_tool("--no-verify")
+    peers = [tool for tool in measured_tools.peer_tools(options.peer_python) if tool.name == PEER]
+    own = measured_tools.graphopt_tool("--no-verify")
     wanted = [("transformer", nodes) for nodes in sorted(options.nodes)]
     wanted += [(name, options.chain) for name in BUILDERS if name != "transformer"]
     models: list[dict[str, Any]] = []
@@ -185,8 +185,8 @@ def main() -> int:
                     "runs": {tool: [asdict(usage) for usage in us] for tool, us in usages.items()},
                 }
             )
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "scaling", table(models, options.rounds), facts | {"models": models})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(options, "scaling", table(models, options.rounds), facts | {"models": models})
     return int(any(GRAPHOPT not in model["cpu"] for model in models))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import onnx.parser
 
-from benchmarks.common import arguments, machine, markdown_table, publish
+from benchmarks.doc_tables import machine, markdown_table, publish
+from benchmarks.measured_models import arguments
 from graphopt import ir
 from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.ort import session

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import graphopt
-from benchmarks import common
-from benchmarks.common import Case
+from benchmarks import doc_tables, measured_models
 from benchmarks.inputs import Feeds, make_feeds
 from benchmarks.latency import distance
+from benchmarks.measured_models import Case
 from graphopt.api import specialize
 from graphopt.ort.model_runs import Runs
 from graphopt.specialization.build_variants import Specialization, Specialized
@@ -80,13 +80,13 @@ def table(models: list[dict[str, Any]]) -> str:
         before, after = model["bytes"]
         rows.append([*row, f"{after / before:.2f}"])
     header = ["model", "variants", "hit (ms)", "ratio", "general", "miss (ms)", "ratio", "general", "bytes"]
-    note = f"Ratios to the original's time, and to its bytes, on {common.machine()}; bands of hits"
+    note = f"Ratios to the original's time, and to its bytes, on {doc_tables.machine()}; bands of hits"
     bands = ", ".join(
         f"{model['model']} {model['hit']['band'][0]:.2f} … {model['hit']['band'][1]:.2f}" for model in models
     )
     worst = max(model[place]["error"] for model in models for place in ("hit", "miss") if place in model)
     return "\n".join(
-        [common.markdown_table(header, rows), "", f"{note}: {bands}. Largest relative error {worst:.0e}."]
+        [doc_tables.markdown_table(header, rows), "", f"{note}: {bands}. Largest relative error {worst:.0e}."]
     )
 
 
@@ -101,7 +101,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Measure, print the table, and insert it into documents."""
-    parser = common.arguments(__doc__ or "")
+    parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--variants", type=int, help="maximum number of variants")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
     parser.add_argument(
@@ -111,11 +111,11 @@ def main() -> int:
     limits = RaceLimits(processes=options.processes, seconds=options.seconds)
     models: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch_name:
-        for case in common.progress(common.cases(options, Path(scratch_name))):
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch_name))):
             models.append(run(case, Path(scratch_name), limits, options.variants))
             print(table(models[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-    facts = {"machine": common.machine(), "versions": common.versions(options.peer_python)}
-    common.publish(options, "specialize", table(models), facts | {"models": models})
+    facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
+    doc_tables.publish(options, "specialize", table(models), facts | {"models": models})
     return int(any(_slow(model[place]) for model in models for place in ("hit", "miss") if place in model))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import arguments, machine, markdown_table, publish
+from benchmarks.doc_tables import machine, markdown_table, publish
+from benchmarks.measured_models import arguments
 from benchmarks.split_models import Training, trainings
 from benchmarks.split_step import Step, race
 from graphopt import ir

@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.common import ROOT, arguments, machine, markdown_table, publish
+from benchmarks.doc_tables import machine, markdown_table, publish
+from benchmarks.measured_models import arguments
+from benchmarks.measured_tools import ROOT
 from benchmarks.training_models import TASKS, Feeds, Task, weights
 
 #: Number of steps to compare.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks import common
+from benchmarks import doc_tables, measured_models, measured_tools
 
 #: The output folder of `make demo`.
 FOLDER = "build/demo"
@@ -20,11 +20,17 @@ ARGUMENTS = (f"{FOLDER}/transformer.onnx", "-o", f"{FOLDER}/transformer.opt.onnx
 
 def transcript() -> str:
     """The command and its output, run in a temporary folder."""
-    environment = os.environ | {"PYTHONPATH": str(common.ROOT)}
-    build = [sys.executable, str(common.ROOT / "samples" / "models.py"), "--out", FOLDER, "transformer"]
+    environment = os.environ | {"PYTHONPATH": str(measured_tools.ROOT)}
+    build = [
+        sys.executable,
+        str(measured_tools.ROOT / "samples" / "models.py"),
+        "--out",
+        FOLDER,
+        "transformer",
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(build, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
-        command = [*common.GRAPHOPT_COMMAND, *ARGUMENTS]
+        command = [*measured_tools.GRAPHOPT_COMMAND, *ARGUMENTS]
         done = subprocess.run(
             command, cwd=scratch, env=environment, stdout=subprocess.PIPE, text=True, check=True
         )
@@ -32,9 +38,9 @@ def transcript() -> str:
 
 
 def main() -> int:
-    options = common.arguments(__doc__ or "", models=False).parse_args()
+    options = measured_models.arguments(__doc__ or "", models=False).parse_args()
     text = transcript()
-    common.publish(options, "transcript", text, {"transcript": text})
+    doc_tables.publish(options, "transcript", text, {"transcript": text})
     return 0
 
 

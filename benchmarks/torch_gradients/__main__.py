@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from benchmarks import torch_gradients
-from benchmarks.common import arguments, markdown_table, publish
+from benchmarks.doc_tables import markdown_table, publish
+from benchmarks.measured_models import arguments
 from benchmarks.torch_gradients.common import Case, Outcome, judge, judge_split
 
 _OTHERS = ("common", "__main__")

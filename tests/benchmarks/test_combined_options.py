@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.combined_options import ALL, COMBINATIONS, figures, is_slower, verdict
-from benchmarks.common import Case
 from benchmarks.inputs import entry_of
+from benchmarks.measured_models import Case
 from benchmarks.never_slower import TWIN
 from graphopt import api
 from tests.benchmarks.test_commands import run

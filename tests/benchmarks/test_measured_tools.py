@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import common, judge, nodes, process_time
+from benchmarks import doc_tables, judge, measured_models, measured_tools, nodes, process_time
 from benchmarks.inputs import entry_of, make_feeds
 from graphopt.timing import other_optimizers
 from samples import models
@@ -27,9 +27,9 @@ def test_nodes_of_bodies_count_and_constants_do_not(tmp_path) -> None:
     path = models.write("control_flow", tmp_path)
     top = [node.op_type for node in onnx.load(path).graph.node]
     assert top.count("Constant") > 0
-    assert common.count_nodes(path) > len(top) - top.count("Constant")
+    assert measured_models.count_nodes(path) > len(top) - top.count("Constant")
     # Two calls of a function are two nodes, regardless of the function's nodes.
-    assert common.count_nodes(models.write("functions", tmp_path)) == 2
+    assert measured_models.count_nodes(models.write("functions", tmp_path)) == 2
 
 
 def test_judge_accepts_equal_models_and_names_differences(tmp_path) -> None:
@@ -143,14 +143,14 @@ def test_time_ratios_need_both_tools() -> None:
         {"medians": {"onnxsim": 1.0}},
     ]
     assert process_time.ratios(measured, "onnxsim") == [0.5]
-    assert common.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+    assert doc_tables.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
 
 
 def test_section_is_replaced_and_must_be_there() -> None:
     page = "a\n<!-- begin t -->\nold\n<!-- end t -->\nb\n"
-    assert common.replace_section(page, "t", "new\n") == page.replace("old", "new")
+    assert doc_tables.replace_section(page, "t", "new\n") == page.replace("old", "new")
     with pytest.raises(ValueError, match="no single section 'u'"):
-        common.replace_section(page, "u", "new")
+        doc_tables.replace_section(page, "u", "new")
 
 
 def test_recipes_draw_the_declared_values() -> None:
@@ -191,11 +191,11 @@ def test_model_without_manifest_has_a_generated_entry(tmp_path) -> None:
 
 
 def test_failing_tool_has_status_and_message(tmp_path) -> None:
-    tool = common.Tool("broken", (sys.executable, "-c", "import sys; sys.exit('no luck')"))
+    tool = measured_tools.Tool("broken", (sys.executable, "-c", "import sys; sys.exit('no luck')"))
     outcome = tool.run(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert (outcome.status, outcome.message) == (1, "no luck")
 
 
 def test_peers_are_those_that_the_interpreter_has() -> None:
     versions = other_optimizers.versions(sys.executable)
-    assert [tool.name for tool in common.peer_tools(sys.executable)] == list(versions)
+    assert [tool.name for tool in measured_tools.peer_tools(sys.executable)] == list(versions)
