@@ -17,7 +17,7 @@ GRAPHS = {
 ALL_GRAPHS = "graphs"
 #: Number of elements up to which the contents of initializers are printed.
 _MOST_ELEMENTS = 256
-#: Size in bytes from which tensors may be in another file: none is.
+#: Size in bytes from which tensors may be in another file: more than any tensor has.
 _ALL_INLINE = 1 << 62
 
 

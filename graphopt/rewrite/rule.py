@@ -180,7 +180,7 @@ def _with_deprecated_keyword(old: str, value: Any, new: str, given: Any, *, defa
     """``value``, with a warning that the keyword ``old`` of :func:`rule` is replaced by ``new``.
 
     Raises:
-        TypeError: both keywords are given: the value of the current keyword is not its ``default``.
+        TypeError: both keywords are given, because ``given`` is not ``default``.
     """
     if given != default:
         raise TypeError(f"{old}=... and {new} of rule() exclude each other: use {new}")

@@ -189,7 +189,7 @@ def skip_simplified_layer_normalization(
 
 
 def _of_sum(op: GraphBuilder, node: PrimalNode, dx: _Maybe, *others: _Maybe) -> ir.Value:
-    """The cotangent of the sum, through its normalization and as an output."""
+    """The cotangent of the sum: through its normalization, plus that of the sum as an output."""
     *statistics, dsum = [*others, None, None, None][:3]
     if any(value is not None for value in statistics):
         raise node.refusal("no kernel computes its outputs mean and 1/σ")

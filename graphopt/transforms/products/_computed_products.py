@@ -168,7 +168,7 @@ def groups_in(graph: ir.Graph, cx: Context) -> list[Group]:
     return [_shared_group(group, best[group[0]][1], cx) for group in several]
 
 
-#: The shared operand, its index, and all that has to be equal of the other operands.
+#: The shared operand, its index, and the properties that the other operands must have in common.
 _Key = tuple[ir.Value, int, Hashable]
 
 

@@ -69,7 +69,7 @@ def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable
 
 
 def _likeness(tensor: ir.TensorProtocol) -> Hashable:
-    """A key that needs only the beginning of the contents."""
+    """A key that is equal for equal tensors, computed from only the beginning of their contents."""
     head = b""
     if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8:
         head = tensor.numpy().reshape(-1)[:_HEAD].tobytes()
