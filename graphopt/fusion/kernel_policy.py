@@ -28,6 +28,8 @@ _FEW = 64
 _SHARE = 0.8
 #: Reason to exclude free moves.
 FREE_REASON = "it moves no element in memory"
+#: Reason to include a node in a group.
+MEMBER_REASON = "it is computed in the same loops"
 
 
 class Shapes(Enum):

@@ -18,6 +18,8 @@ from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.partitioning.requires_grad import requires_grad, sources
 
+#: Reason to include a node in a group.
+MEMBER_REASON = "its operands require a gradient"
 #: The seven operators of PyTorch's JIT: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
 VIEWS = traits.VIEW - {"Identity"}
 

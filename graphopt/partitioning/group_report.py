@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,9 @@ from graphopt.context import Context, context_for
 from graphopt.model_arguments import copy
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
+from graphopt.partitioning.view_choices import ViewChoice, membership_reason, view_choices
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.text_tables import counted
-
-_BETWEEN = "it lies between members of the group"
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Group:
         inputs, outputs: its inputs, without constants that no other node reads, and its outputs.
         partition: the nodes themselves.
         saved: the bytes of memory traffic that the group saves; ``None`` if it is not estimated.
+        views: the views in and next to the group, with reasons.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Group:
     outputs: tuple[Port, ...]
     partition: Partition
     saved: Dim | None = None
+    views: tuple[ViewChoice, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -75,6 +77,7 @@ class Group:
             "ops": self.ops,
             "inputs": [port.to_dict() for port in self.inputs],
             "outputs": [port.to_dict() for port in self.outputs],
+            "views": [choice.to_dict() for choice in self.views],
         }
         return found if self.saved is None else {**found, "saved": _plain(self.saved)}
 
@@ -154,21 +157,23 @@ def _described(
         holder = cx.edit.scopes.holder(proposal.graph)
         where = "main" if holder is None else ir.label(holder)
         group_of: dict[ir.Node, str] = {}
+        views = view_choices(proposal, found.default_reason)
         for partition in proposal.groups:
             name = f"group_{first + len(groups)}"
             group_of.update(dict.fromkeys(partition.nodes, name))
-            groups.append(_group(partition, name, where, found, cx))
+            groups.append(_group(partition, name, where, views[partition], found, cx))
         for node in proposal.graph:
             if node in group_of:
-                passthrough = proposal.passthrough.get(node)
-                why = found.default_reason if passthrough is None else f"{_BETWEEN}; {passthrough}"
+                why = membership_reason(node, proposal, found.default_reason)
                 reasons.append(Reason(ir.label(node), node.op_type, where, group_of[node], why))
             elif node in proposal.ungrouped:
                 reasons.append(Reason(ir.label(node), node.op_type, where, None, proposal.ungrouped[node]))
     return groups, reasons
 
 
-def _group(partition: Partition, name: str, where: str, found: Grouping, cx: Context) -> Group:
+def _group(
+    partition: Partition, name: str, where: str, views: Sequence[ViewChoice], found: Grouping, cx: Context
+) -> Group:
     def port(value: ir.Value) -> Port:
         dtype, shape = cx.dtype(value), cx.shape(value)
         known = dtype is not None and shape is not None
@@ -184,6 +189,7 @@ def _group(partition: Partition, name: str, where: str, found: Grouping, cx: Con
         tuple(map(port, partition.outputs)),
         partition,
         found.saved(partition),
+        tuple(views),
     )
 
 

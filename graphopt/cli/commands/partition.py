@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,10 +188,21 @@ def _text(found: Partitioned, explain: bool, verbose: int) -> Iterator[Block]:
         for one in found.reasons:
             reasons.add(one.node, one.op, one.group or "none", one.reason)
         yield reasons
+        if any(group.views for group in found.groups):
+            yield "  views, which only move or relabel elements, in and next to each group:"
+            yield _views(found.groups)
     elif inside < len(found.reasons):
         yield Line("  hint: --explain gives the reason for each other node", "hint")
     if found.policy == "fusion":
         yield "  groups of the unmodified model; graphopt kernels MODEL shows those after -O3"
+
+
+def _views(groups: Sequence[Group]) -> Table:
+    table = Table(["group", "view", "operator", "in the group", "because"], "<<<<<")
+    for group in groups:
+        for view in group.views:
+            table.add(group.name, view.node, view.op, "yes" if view.taken else "no", view.reason)
+    return table
 
 
 def _ops(group: Group) -> str:

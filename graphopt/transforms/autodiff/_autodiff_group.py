@@ -12,7 +12,7 @@ from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import graphopt_operators
-from graphopt.partitioning.autodiff_policy import AutodiffPolicy
+from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 from graphopt.profile import Profile
@@ -67,7 +67,7 @@ class Found:
     policy: AutodiffPolicy
     model: ir.Model
 
-    default_reason: ClassVar[str] = "its operands require a gradient"
+    default_reason: ClassVar[str] = MEMBER_REASON
 
     @cached_property
     def proposals(self) -> list[Proposal]:

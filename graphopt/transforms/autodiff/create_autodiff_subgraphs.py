@@ -9,9 +9,10 @@ from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
 from graphopt.ops import graphopt_operators
-from graphopt.partitioning.autodiff_policy import AutodiffPolicy
+from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
+from graphopt.partitioning.view_choices import say_views, view_choices
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 
@@ -49,10 +50,12 @@ class CreateAutodiffSubgraphs(Pass):
         policy = self.policy(cx)
         made = False
         for proposal in propose_all(model.graph, policy):
+            views = view_choices(proposal, MEMBER_REASON)
             started = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in started if action is not None]
             calls = make_functions(cx, [group for group, _ in allowed], policy)
             for (group, action), call in zip(allowed, calls, strict=True):
+                say_views(call.op_type, views[group], cx, self.name)
                 cx.end_rewrite(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
-from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
+from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes
 from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition, Proposal
@@ -53,7 +53,7 @@ class Found:
     policy: FusionPolicy
     model: ir.Model
 
-    default_reason: ClassVar[str] = "it is computed in the same loops"
+    default_reason: ClassVar[str] = MEMBER_REASON
 
     @cached_property
     def proposals(self) -> list[Proposal]:

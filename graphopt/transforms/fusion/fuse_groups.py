@@ -10,12 +10,13 @@ from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.group_functions import name_of, note_kernel, note_signatures, signatures_of
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
+from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition
+from graphopt.partitioning.view_choices import say_views, view_choices
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
 
@@ -64,6 +65,7 @@ class FuseGroups(Pass):
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
             begun = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in begun if action is not None]
+            views = view_choices(proposal, MEMBER_REASON)
             for group in [group for group, action in begun if action is None]:
                 reason = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
                 cx.ungrouped |= {ir.label(node): reason for node in group.nodes}
@@ -74,6 +76,7 @@ class FuseGroups(Pass):
             for (group, action), call in zip(allowed, calls, strict=True):
                 cx.edit.note_origin([call], group.nodes, self.name)
                 ir.mark_fused(call)
+                say_views(call.op_type, views[group], cx, self.name)
                 cx.end_rewrite(action, group.nodes[0], [call])
             changed = changed or bool(calls)
         if changed:

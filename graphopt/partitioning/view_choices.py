@@ -1,0 +1,88 @@
+"""The views in and next to each group, and the reasons why they are in the group or not.
+
+PyTorch's JIT keeps views out of differentiable groups, because their results share memory. Values of ONNX
+models never do, so that a policy may include views; this choice is part of the report of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import traits
+from graphopt.partitioning.propose_groups import Partition, Proposal
+
+#: Operators that move or relabel elements.
+_VIEWS = traits.VIEW - {"Identity"}
+_BETWEEN = "it lies between members of the group"
+
+
+@dataclass(frozen=True)
+class ViewChoice:
+    """The choice about one view.
+
+    Attributes:
+        node, op: the name of the node, and its operator.
+        taken: whether the group contains it; otherwise a member reads it, or is read by it.
+        reason: the reason.
+    """
+
+    node: str
+    op: str
+    taken: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'with' if self.taken else 'without'} {self.node} ({self.op}): {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def membership_reason(node: ir.Node, proposal: Proposal, default: str) -> str:
+    """The reason why ``node`` is in its group."""
+    passthrough = proposal.passthrough.get(node)
+    return default if passthrough is None else f"{_BETWEEN}; {passthrough}"
+
+
+def view_choices(proposal: Proposal, default: str) -> Mapping[Partition, Sequence[ViewChoice]]:
+    """The choices about views for each group of ``proposal``, in the order of the graph.
+
+    Args:
+        proposal: the groups of one graph.
+        default: the reason why a member is in its group.
+    """
+    group_of = {node: group for group in proposal.groups for node in group.nodes}
+    found: dict[Partition, list[ViewChoice]] = {group: [] for group in proposal.groups}
+    for node in (*group_of, *proposal.ungrouped):
+        if node.op_type not in _VIEWS or node.domain:
+            continue
+        group = group_of.get(node)
+        if group is not None:
+            reason = membership_reason(node, proposal, default)
+            found[group].append(ViewChoice(ir.label(node), node.op_type, True, reason))
+            continue
+        next_to = dict.fromkeys(group_of[other] for other in _neighbours(node) if other in group_of)
+        for neighbour in next_to:
+            reason = proposal.ungrouped[node]
+            found[neighbour].append(ViewChoice(ir.label(node), node.op_type, False, reason))
+    return found
+
+
+def say_views(group: str, choices: Sequence[ViewChoice], cx: Context, owner: str) -> None:
+    """Offer a remark on the views of ``group``, if there are any, to the observers of ``cx``."""
+    if choices:
+        cx.say(owner, lambda: f"{group}: {'; '.join(map(str, choices))}")
+
+
+def _neighbours(node: ir.Node) -> Iterator[ir.Node]:
+    """The producer of the operand of a view, and the readers of its result."""
+    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    if producer is not None:
+        yield producer
+    for output in node.outputs:
+        yield from ir.readers(output)
