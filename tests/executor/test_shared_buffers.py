@@ -161,7 +161,8 @@ def test_specialization_in_which_sharing_is_unsafe_is_not_used() -> None:
     text = """g (float[R, 4] past, float[1, 4] x) => (float[R, 4] y, float[R, 4] present) {
         y = Relu(past) n = Shape(y) z = Expand(x, n) present = Add(past, z)
     }"""
-    made = api.compile(parse(text), pipeline="constant-propagation", threads=1, verify=False)
+    options = ExecutorOptions(wait=None)
+    made = api.compile(parse(text), options, pipeline="constant-propagation", threads=1, verify=False)
     past, x = numbers(6, 4), numbers(1, 4)
     for _ in range(2):
         made.run_bound({"past": value(past.copy()), "x": value(x)})
