@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pytest
 
 import graphopt
 from graphopt.executor.executor import Executor
@@ -45,6 +46,28 @@ def test_hits_and_misses_of_guarded_groups_are_counted() -> None:
     assert json.loads(json.dumps(state.to_dict()))["plans"][0]["guards"] == [
         {"group": "psum", "hits": 2, "misses": 3}
     ]
+
+
+@pytest.mark.parametrize(
+    "steps", [["guard-groups", "lower-fallbacks"], ["guard-groups{pin}", "lower-fallbacks"]]
+)
+def test_post_passes_guard_groups(steps: list[str]) -> None:
+    options = ExecutorOptions(strategy="static:1", watch="shapes", wait=None)
+    executor = graphopt.compile(selected_rows(), options, post_passes=steps)
+    for positive in (3, 3, 2):
+        _run(executor, positive)
+    assert _counts(executor) == {"psum": (1, 1)}
+
+
+def test_the_pipelines_of_the_jit_guard_groups() -> None:
+    """Without an fp32 fusion backend, groups for native kernels stay, and cost less than a guard."""
+    options = ExecutorOptions(strategy="static:1", watch="shapes", wait=None, pipelines="jit")
+    executor = graphopt.compile(selected_rows(), options)
+    for positive in (3, 3, 2, 0):
+        _run(executor, positive)
+    state = executor.debug_state()
+    assert [plan.hits for plan in state.plans if plan.kind == "optimized"] == [3]
+    assert list(_counts(executor).values()) in ([], [(1, 2)])
 
 
 def test_guarded_groups_return_the_outputs_of_the_original() -> None:

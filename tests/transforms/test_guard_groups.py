@@ -56,6 +56,13 @@ def _guarded(model: ir.Model, pipeline: str = GUARDED, /, **seen: ValueProfile) 
     return model
 
 
+def _rows(seen: dict[str, ValueProfile]) -> int | str:
+    """The number of rows of the only annotated value: its last size for NonZero, else its first."""
+    (profile,) = seen.values()
+    assert profile.shape is not None
+    return profile.shape[1] if profile.type == "tensor(int64)" else profile.shape[0]
+
+
 def _selected(positive: int) -> dict[str, Any]:
     return {"x": rows_with(positive)}
 
@@ -204,6 +211,20 @@ def test_a_group_that_saves_too_little_is_not_guarded() -> None:
         "specializing its group saves about 12 of 16 executed nodes, and a guard costs 30"
     )
     assert refusals.found["NonZero(found)"] == "its result is what a guard checks"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pinned_shapes_are_known_to_onnxruntime(name: str) -> None:
+    make, seen, runs = CASES[name]
+    original, guarded = make(), _guarded(make(), "guard-groups{pin},lower-fallbacks,dce", **seen)
+    nodes = [node for graph in ir.graphs_of(guarded) for node in graph]
+    (branch,) = [branch for node in nodes if (branch := graphopt_operators.guarded_branch(node)) is not None]
+    sizes = [ir.constant_of(node.inputs[1]) for node in branch if node.op_type == "Reshape"]
+    assert [int(tensor.numpy()[0]) for tensor in sizes if tensor is not None] == [_rows(seen)]
+    for feeds in runs:
+        assert _equal(original, guarded, feeds)
+        expected, actual = graphopt.run(original, feeds), graphopt.run(guarded, feeds)
+        assert all(np.array_equal(actual[output], array) for output, array in expected.items())
 
 
 def test_models_without_annotations_are_unchanged() -> None:

@@ -40,6 +40,11 @@ class Assumptions:
     dims: _Dims
     checked: Mapping[ir.Value, ValueProfile]
 
+    @property
+    def shapes(self) -> list[tuple[int, ...] | None]:
+        """The shapes of the checked values; ``None`` for a shape with names."""
+        return [ir.all_ints(self.dims[value]) for value in self.checked]
+
     @classmethod
     def of(cls, values: Sequence[ir.Value], facts: AssumedFacts) -> Assumptions:
         """The assumptions about ``values`` that ``facts`` provide.
@@ -186,7 +191,26 @@ def _model_of(group: Partition, dims: _Dims, cx: Context) -> ir.Model:
             del value.metadata_props[key]
     for value in graph.outputs:
         value.shape = None
-    return ir.model_of(graph, cx.model)
+    model = ir.Model(
+        graph,
+        ir_version=cx.model.ir_version,
+        functions=[ir.clone_function(function) for function in _called(graph, cx.model)],
+        metadata_props=dict(cx.model.metadata_props),
+    )
+    return model
+
+
+def _called(graph: ir.Graph, model: ir.Model) -> list[ir.Function]:
+    """The functions of ``model`` that nodes of ``graph`` call, directly or not."""
+    found: dict[tuple[str, str, str], ir.Function] = {}
+    pending = [graph]
+    while pending:
+        for node in ir.walk_nodes(pending.pop()):
+            function = model.functions.get(node.op_identifier())
+            if function is not None and function.identifier() not in found:
+                found[function.identifier()] = function
+                pending.append(function.graph)
+    return list(found.values())
 
 
 def _signature(node: ir.Node) -> tuple[object, ...]:

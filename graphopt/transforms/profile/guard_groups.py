@@ -7,6 +7,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal, context_for
 from graphopt.control_flow.executed_nodes import GUARD_COST
@@ -44,9 +46,12 @@ class GuardGroups(Pass):
 
     Attributes:
         cost: the number of executed nodes that a guard costs; a specialized version has to save more.
+        pin: declare checked shapes without symbols to onnxruntime, by a Reshape to the same shape in the
+            specialized version: onnxruntime ignores declarations of outer values.
     """
 
     cost: int = GUARD_COST
+    pin: bool = False
 
     name: ClassVar[str] = "guard-groups"
     does: ClassVar[str] = "guarded"
@@ -136,6 +141,8 @@ class GuardGroups(Pass):
         )
         edit.insert_before(nodes[0], [check, choice])
         edit.import_domain(check)
+        if self.pin:
+            _pin(special, dict(zip(check.inputs, region.assumptions.shapes, strict=True)), cx)
         bodies = [body for node in nodes for body in ir.bodies(node)]
         inside = {*nodes, *(node for body in bodies for node in ir.walk_nodes(body))}
         for old, new in zip(group.outputs, choice.outputs, strict=True):
@@ -271,3 +278,18 @@ def _branch_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value],
         outputs[value] = None
     edit.set_outputs(branch, list(outputs))
     return branch
+
+
+def _pin(branch: ir.Graph, shapes: Mapping[ir.Value | None, tuple[int, ...] | None], cx: Context) -> None:
+    """Reshape the values that ``branch`` reads to their ``shapes``, which the check implies."""
+    inside = dict.fromkeys(ir.walk_nodes(branch))
+    for value, shape in shapes.items():
+        users = [] if value is None else [(use.node, use.idx) for use in value.uses() if use.node in inside]
+        first = next(iter(branch), None)
+        if value is None or shape is None or first is None or not users:
+            continue
+        sizes = cx.edit.constant(branch, np.array(shape, np.int64), f"{value.name}_sizes")
+        pinned = cx.edit.make_node("Reshape", [value, sizes], name=f"{value.name}_pinned")
+        cx.edit.insert_before(first, [pinned])
+        for node, index in users:
+            cx.edit.set_input(node, index, pinned.outputs[0])
