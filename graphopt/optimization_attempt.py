@@ -282,9 +282,9 @@ def _conversion(target: int, settings: config.Settings) -> str:
 def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may need more than ``limit`` bytes, and therefore a limited process."""
     from graphopt.analysis.cost import result_bytes
-    from graphopt.ort.crash_risks import may_diverge
+    from graphopt.ort.crash_risks import divergence_risk
 
-    if may_diverge(model) is not None:
+    if divergence_risk(model) is not None:
         return True
     if model.functions:  # facts of a function are common to all its calls
         model = copy(model)

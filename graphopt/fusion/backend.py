@@ -46,7 +46,7 @@ class Features:
     reductions: bool = True
     segments: bool = True
 
-    def missing(self, kernel: Kernel) -> str | None:
+    def unsupported_part(self, kernel: Kernel) -> str | None:
         """The reason why ``kernel`` is unsupported; ``None`` if it is supported."""
         for port in (*kernel.inputs, *kernel.outputs):
             if port.element not in self.elements:

@@ -134,7 +134,7 @@ class Toolchain:
 
 def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:
     """``group``, without its kernel if ``backend`` does not support it."""
-    reason = None if group.kernel is None else backend.features.missing(group.kernel)
+    reason = None if group.kernel is None else backend.features.unsupported_part(group.kernel)
     return group if reason is None else replace(group, kernel=None, reason=reason)
 
 

@@ -13,7 +13,7 @@ from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import Context
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.operator_table import find, qualified_name, unfit
+from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
@@ -75,7 +75,7 @@ class FusionPolicy:
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
             return Decision(Role.BOUNDARY, "it computes sizes")
-        reason = unfit(node, cx) or self._unsupported_shape(node) or self.overlap(node)
+        reason = obstacle_to_kernel(node, cx) or self._unsupported_shape(node) or self.overlap(node)
         if reason:
             return Decision(Role.BOUNDARY, reason)
         if traits.is_alias(node):
@@ -95,7 +95,7 @@ class FusionPolicy:
                 return f"{value.name!r} has no elements"
         return None
 
-    def unprofitable(
+    def unprofitability(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> str | None:
         """The reason why a group of ``nodes`` is not worth a kernel; ``None`` for a profitable group."""

@@ -12,7 +12,7 @@ from graphopt.fusion.clustering import find_clusters
 from graphopt.fusion.loop_nest import AffineMap, LoopNest
 from graphopt.fusion.loops.builder import Expr, IRBuilder, live
 from graphopt.fusion.loops.ir import ZERO, Access, Axis, CantFuse, Element, Kernel, Port, Segment, Size, Store
-from graphopt.fusion.operator_table import EmitContext, element_of, find, unfit
+from graphopt.fusion.operator_table import EmitContext, element_of, find, obstacle_to_kernel
 from graphopt.fusion.size_symbols import SymbolTable
 
 #: Maximum stride of accesses along the innermost loop, in elements.
@@ -34,7 +34,7 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
         CantFuse: the nodes are not one loop nest, or memory accesses of the nest are too scattered.
     """
     nodes = [node for node in graph if ir.constant_of(node.outputs[0]) is None]
-    reason = next(filter(None, (unfit(node, cx) for node in nodes)), None)
+    reason = next(filter(None, (obstacle_to_kernel(node, cx) for node in nodes)), None)
     if reason is not None:  # the graph may be hand-written
         raise CantFuse(reason)
     clusters = find_clusters(nodes, cx)

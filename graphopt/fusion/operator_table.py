@@ -215,7 +215,7 @@ def only_moves(node: ir.Node | None) -> bool:
     return operator is not None and operator.moves
 
 
-def unfit(node: ir.Node, cx: Context) -> str | None:
+def obstacle_to_kernel(node: ir.Node, cx: Context) -> str | None:
     """The reason why no kernel can compute ``node``: its operator or its types, regardless of neighbours."""
     found = find(node)
     if found is None:

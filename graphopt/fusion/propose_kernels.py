@@ -46,7 +46,7 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
         group = Partition.of(kept, policy.kind)
         reason: str | None = cluster.reason
         if cluster.nest is not None:
-            reason = policy.unprofitable(group.nodes, kernel_inputs(group), group.outputs)
+            reason = policy.unprofitability(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             try:
                 policy.kernels[group] = _kernel_of(group, policy)
@@ -83,7 +83,7 @@ def _kernel_of(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kerne
     imports = cx.edit.scopes.imports(group.graph)
     kernel = lower_nodes(group.nodes, inputs, group.outputs, imports, signature, "group")
     backend = backend_for(cx.options.device)
-    reason = None if backend is None else backend.features.missing(kernel)
+    reason = None if backend is None else backend.features.unsupported_part(kernel)
     if reason is not None:
         raise CantFuse(reason)
     return signature, kernel

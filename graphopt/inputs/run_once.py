@@ -14,7 +14,7 @@ from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.inputs.binding_search import find_valid_bindings
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.ir.signature import Signature
-from graphopt.ort.crash_risks import may_crash
+from graphopt.ort.crash_risks import crash_risk
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
@@ -111,7 +111,7 @@ def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None =
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
         stack.callback(artifact.close)
-        if not device.capabilities.forkable and may_crash(model) is None:
+        if not device.capabilities.forkable and crash_risk(model) is None:
             yield Runs(artifact.source, device, choice=choice)
             return
         child = stack.enter_context(

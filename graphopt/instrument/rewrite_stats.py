@@ -36,7 +36,7 @@ class RefusalCount:
     example: str
 
     @property
-    def telling(self) -> bool:
+    def is_obstacle(self) -> bool:
         """Whether the reason is an obstacle: an unknown fact, a limit or another use.
 
         The other reasons mean that no rewrite is possible, such as a Transpose that does permute axes.

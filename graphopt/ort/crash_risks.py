@@ -14,7 +14,7 @@ _MOST_NODES = 20_000
 _MOST_TRIPS = 10_000
 
 
-def may_crash(model: ir.Model) -> str | None:
+def crash_risk(model: ir.Model) -> str | None:
     """The reason why running ``model`` may crash the process, or ``None``.
 
     onnxruntime does not guard integer Div and Mod: division of the smallest integer of a type by -1 and, in
@@ -41,7 +41,7 @@ def may_crash(model: ir.Model) -> str | None:
     return None
 
 
-def may_diverge(model: ir.Model) -> str | None:
+def divergence_risk(model: ir.Model) -> str | None:
     """The reason why loading or running ``model`` may be very slow, or ``None``.
 
     onnxruntime can't be interrupted while it creates a session, which includes inlining functions and folding

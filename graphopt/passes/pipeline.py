@@ -36,7 +36,7 @@ from graphopt.passes.pass_records import History, PassRecord
 from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Slot, Step
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
-from graphopt.profile.annotations import requires_gradient
+from graphopt.profile.annotations import value_requiring_gradient
 from graphopt.util.text_tables import counted
 
 #: Maximum number of rewrites in one run of a pass: a constant plus a number per node; more rewrites count as
@@ -158,7 +158,7 @@ class _Run:
 
     def _choose(self, choice: IfGradient) -> None:
         """Run one of the two paths."""
-        name = requires_gradient(self._model)
+        name = value_requiring_gradient(self._model)
         if name is not None:
             self.history.remarks.append(f"optimized for gradients, because {name!r} requires one")
         self.steps(choice.otherwise if name is None else choice.then)

@@ -32,7 +32,7 @@ def annotate_gradients(model: ir.Model, requires_grad: Mapping[str, bool]) -> No
             value.metadata_props[graphopt_operators.REQUIRES_GRAD] = str(wanted).lower()
 
 
-def requires_gradient(model: ir.Model) -> str | None:
+def value_requiring_gradient(model: ir.Model) -> str | None:
     """The name of the first value, also in bodies, that is annotated as requiring a gradient; or ``None``."""
     for graph in ir.with_bodies(model.graph):
         for value in ir.values_of(graph):

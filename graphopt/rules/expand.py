@@ -47,7 +47,7 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
         source = _operand_of_expand(m, x)
         if source is not None:
             tried = [*operands[:index], source, *operands[index + 1 :]]
-            if _reach(m, tried, result):
+            if _broadcast_exactly(m, tried, result):
                 operands = tried
     if all(a is b for a, b in zip(operands, xs, strict=True)):
         return m.no("no Expand is redundant")
@@ -60,7 +60,7 @@ def _operand_of_expand(m: Match, x: ir.Value) -> ir.Value | None:
     return None if node is None else node.inputs[0]
 
 
-def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> bool:
+def _broadcast_exactly(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> bool:
     """Whether ``operands``, which broadcast to at most ``result``, broadcast to exactly that shape."""
     shapes = [m.shape(operand) for operand in operands]
     known = [shape for shape in shapes if shape is not None]

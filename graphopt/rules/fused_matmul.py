@@ -131,7 +131,7 @@ def _empty_batch(m: Match, found: Product) -> ir.Value | None:
     return None
 
 
-def _shape(m: Match, value: ir.Value) -> tuple[Dim, ...]:
+def _dims_or_zeros(m: Match, value: ir.Value) -> tuple[Dim, ...]:
     """The dims of ``value``, with 0 for unknown dims."""
     return m.shape(value) or (0,)
 
@@ -165,7 +165,9 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     side = None if perm is None else (found.a if is_a else found.b).transposed_by(source, perm)
     if side is None:
         return m.no(f"the product can't permute its operand by {list(perm or ())}", source)
-    if side.rows_first and not all(map(symbolic.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
+    if side.rows_first and not all(
+        map(symbolic.known_nonzero, (*_dims_or_zeros(m, x), *_dims_or_zeros(m, y)))
+    ):
         hint = "give their sizes: --dim, --dim-range"
         return m.no(
             "onnxruntime's kernel divides by the sizes of batches, and one may be 0", source, hint=hint

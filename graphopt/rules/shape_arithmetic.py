@@ -201,7 +201,7 @@ def rearranged_concat(op: Builder, m: Match, x: ir.Value) -> Outcome:
             break
         if node.op_type == "Concat":
             parts = [value for value in node.inputs if value is not None]
-            order = _order(m, parts, steps[::-1])
+            order = _element_origins(m, parts, steps[::-1])
             pieces = None if order is None else _pieces(op, m, parts, order)
             if not pieces:
                 break
@@ -212,7 +212,9 @@ def rearranged_concat(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return m.no("it does not reorder whole operands of a Concat without other readers", x)
 
 
-def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> list[tuple[int, int]] | None:
+def _element_origins(
+    m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]
+) -> list[tuple[int, int]] | None:
     """For each element of the result of ``steps``, its part and its position in that part."""
     lengths = [ir.all_ints(m.shape(part)) for part in parts]
     if any(length is None or len(length) != 1 for length in lengths):

@@ -69,7 +69,7 @@ class Policy:
         return self.gain(general, model, variant) if reason is None else Gain(reason)
 
 
-def _guard_always_holds(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+def _reason_if_guard_is_true(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
     inputs = {value.name or "": value for value in general.graph.inputs}
     if GuardNodes(ir.Editor(general), general.graph, inputs).needs_check(variant.guard):
         return None
@@ -80,7 +80,7 @@ def _estimated_gain(general: ir.Model, model: ir.Model, variant: Variant) -> Gai
     return Gain(unprofitability(general, model, variant.guard))
 
 
-def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+def _reason_if_equal(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
     """An equal graph is kept only for its static sizes."""
     if variant.kind is SpecializationKind.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
@@ -89,9 +89,9 @@ def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> s
 
 #: For branches of one model: each branch has its own weights in memory, and each guard executes nodes.
 ONE_MODEL = Policy(
-    _guard_always_holds,
+    _reason_if_guard_is_true,
     _estimated_gain,
     limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1},
 )
 #: For bundles: guards run on the host at negligible cost, so slightly smaller variants are also kept.
-BUNDLE = Policy(_equal_to_general, detects_absence=True)
+BUNDLE = Policy(_reason_if_equal, detects_absence=True)

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.inputs.run_once import TimedRun
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
-from graphopt.ort.crash_risks import may_crash
+from graphopt.ort.crash_risks import crash_risk
 from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
@@ -49,7 +49,7 @@ def run_shared(
     artifact = Artifact(model)
     try:
         arguments = artifact.source, dict(feeds), dict(share), device, optimizations, choice
-        if not device.capabilities.forkable and may_crash(model) is None:
+        if not device.capabilities.forkable and crash_risk(model) is None:
             return _run(*arguments)
         with Child(
             preload=("graphopt.specialization.shared_buffer_runs",), fresh=not device.capabilities.forkable

@@ -69,7 +69,7 @@ class Difference:
     strict: bool
     bits: bool
 
-    def reason(self, expected: Any, actual: Any, **slack: Any) -> str | None:
+    def disagreement(self, expected: Any, actual: Any, **slack: Any) -> str | None:
         """The reason why other values differ under the same requirements; ``None`` if they agree."""
         return compare(expected, actual, self.tolerance, nonfinite=self.demand, **slack).reason
 
@@ -206,7 +206,9 @@ class Excuses:
             ]
         except (RuntimeFailure, ResourceLimit):
             return False
-        return bool(pairs) and all(difference.reason(one, other, slack=slack) is None for one, other in pairs)
+        return bool(pairs) and all(
+            difference.disagreement(one, other, slack=slack) is None for one, other in pairs
+        )
 
     def _reference_confirms(self, difference: Difference) -> bool:
         """Whether the reference evaluator decides a difference in favour of the candidate.
@@ -232,10 +234,10 @@ class Excuses:
             """Whether the shape or an element of ``value`` deviates."""
             if nothing:
                 return same_kind(original, value).reason is not None
-            return difference.reason(original, value) is not None
+            return difference.disagreement(original, value) is not None
 
         same = [candidate] if deviates(difference.expected) or not deviates(difference.actual) else []
         return any(
-            value is not None and difference.reason(original, value) is None
+            value is not None and difference.disagreement(original, value) is None
             for value in [difference.actual, *same]
         )

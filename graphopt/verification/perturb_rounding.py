@@ -35,15 +35,15 @@ def perturb_rounding(proto: onnx.ModelProto) -> int:
     if not {"", "ai.onnx"} & {opset.domain for opset in proto.opset_import}:
         return 0
     types = dict(_types(onnx.shape_inference.infer_shapes(proto).graph))
-    return _round(proto.graph, types, 0)
+    return _perturb(proto.graph, types, 0)
 
 
-def _round(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
+def _perturb(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
     """Perturb the results in ``graph`` and its bodies; returns ``count`` plus the number of results."""
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for body in _bodies(node):
-            count = _round(body, types, count)
+            count = _perturb(body, types, count)
         added = []
         if node.op_type not in _KEPT and (node.domain != "" or node.op_type not in traits.UNROUNDED):
             for index, name in enumerate(node.output):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.ort.crash_risks import may_crash, may_diverge
+from graphopt.ort.crash_risks import crash_risk, divergence_risk
 from graphopt.ort.devices import Device
 from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
 from graphopt.ort.session import Source
@@ -41,12 +41,12 @@ class Runners:
         self, model: ir.Model, device: Device, *, threads: int | None, memory: int | None, isolate: bool
     ) -> None:
         self._device, self._threads = device, threads
-        self.is_divergent = may_diverge(model) is not None
+        self.is_divergent = divergence_risk(model) is not None
         work = ir.initializer_bytes(model) / _BYTES_PER_SECOND
         self._patience = _DIVERGENT_PATIENCE if self.is_divergent else _PATIENCE + work
         self._loading = self._patience + len(model.graph) / _NODES_PER_SECOND
         forkable = device.capabilities.forkable
-        self.isolated = forkable or isolate or self.is_divergent or may_crash(model) is not None
+        self.isolated = forkable or isolate or self.is_divergent or crash_risk(model) is not None
         self.memory_plan = MemoryPlan.of(model, memory) if device.capabilities.is_host else MemoryPlan()
         self.peak_bytes = 0
         self._originals: list[RemoteRuns] = []
@@ -70,7 +70,7 @@ class Runners:
         self, source: Source, model: ir.Model, choice: SessionChoice | None, *, empty: bool = False
     ) -> Runner:
         """Runs of a candidate, isolated for empty inputs and if it may crash."""
-        isolated = empty or may_crash(model) is not None
+        isolated = empty or crash_risk(model) is not None
         return self.runner(source, isolated=isolated, choice=choice, is_candidate=True)
 
     def runner(

@@ -57,7 +57,7 @@ def only_kernel(model: ir.Model) -> tuple[ir.Node, Kernel]:
 def test_second_backend_agrees_with_onnxruntime(text: str, toy: Backend, tmp_path: Path) -> None:
     model = grouped(text)
     call, kernel = only_kernel(model)
-    assert toy.features.missing(kernel) is None
+    assert toy.features.unsupported_part(kernel) is None
     library = toy.build([kernel], Store(tmp_path))
     random = np.random.default_rng(3)
     feeds = {

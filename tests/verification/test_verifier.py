@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
-from graphopt.ort.crash_risks import may_crash
+from graphopt.ort.crash_risks import crash_risk
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.cases import Case, share_random_outputs
 from graphopt.verification.numeric_traits import Randomness, numeric_traits_of
@@ -177,8 +177,8 @@ def test_a_candidate_that_kills_the_process():
         f"g (int64[N] x) => (int64[N] y) <int64 least = {{{LEAST}}}, int64 one = {{-1}}> "
         "{ a = Div(least, one) b = Sub(a, a) y = Add(x, b) }"
     )
-    assert may_crash(parse(before)) is None
-    assert may_crash(parse(after)) is not None
+    assert crash_risk(parse(before)) is None
+    assert crash_risk(parse(after)) is not None
     verdict = comparison(before, after)
     assert not verdict.ok
     assert "crashed (SIGFPE)" in verdict.summary()

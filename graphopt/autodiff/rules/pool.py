@@ -53,7 +53,7 @@ class _Windows:
         return bool(np.all(room // self.strides + 1 == windows))
 
     @property
-    def overlap(self) -> bool:
+    def may_overlap(self) -> bool:
         """Whether windows may share elements."""
         return any(stride < reach for stride, reach in zip(self.strides, self.reach, strict=True))
 
@@ -146,7 +146,7 @@ def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) ->
     if windows.may_miss:
         least = float(np.finfo(op.dtype(dy).numpy()).min)  # the result of an empty window
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
-    dx = scatter_positions(op, x, positions, dy, add=windows.overlap)
+    dx = scatter_positions(op, x, positions, dy, add=windows.may_overlap)
     if not node.attribute("storage_order", 0):
         return dx
     backwards = [0, 1, *range(len(windows.kernel) + 1, 1, -1)]
@@ -229,7 +229,7 @@ def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy at the indices; 0 for elements that a later element overwrote."""
     positions = node.input(1)
     dx = op.Gather(op.Reshape(dy, [-1]), positions, axis=0)
-    if not _Windows(op, node).overlap:
+    if not _Windows(op, node).may_overlap:
         return dx
     rank = node.rank(node.y)
     numbers = row_numbers(op, positions, rank)

@@ -20,7 +20,7 @@ _UNSIGNED = frozenset({"UINT8"})
 _LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}
 
 
-def _may_trap(node: ir.Node, cx: Context) -> str | None:
+def _trap_reason(node: ir.Node, cx: Context) -> str | None:
     """The reason if an integer division may trap."""
     dtype = cx.dtype(node.outputs[0])
     if dtype is None or dtype.name not in INTEGERS:
@@ -36,7 +36,7 @@ def _unsupported_modulo(node: ir.Node, cx: Context) -> str | None:
     dtype = cx.dtype(node.outputs[0])
     if fmod is not None and fmod.as_int() == 1 and dtype is not None and dtype.name not in FLOATS:
         return "fmod of integers is left to onnxruntime"
-    return _may_trap(node, cx)
+    return _trap_reason(node, cx)
 
 
 def _unsupported_power(node: ir.Node, cx: Context) -> str | None:
@@ -70,7 +70,7 @@ maximum = _fold("max", "Max")
 minimum = _fold("min", "Min")
 
 
-@operator("Div", types=NUMBERS, refuses=_may_trap)
+@operator("Div", types=NUMBERS, refuses=_trap_reason)
 def div(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
     """x / y; integers are divided towards zero."""
     return x / y

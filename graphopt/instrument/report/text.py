@@ -106,7 +106,9 @@ def _costs_lines(report: Report, verbose: int) -> Iterator[str]:
 
 def _left_alone(report: Report, verbose: int) -> Iterator[str]:
     """The obstacles of rules that matched but did not rewrite; with ``verbose`` 2, all reasons."""
-    shown = report.refusals if verbose > 1 else [item for item in report.refusals if item.telling][:_REFUSALS]
+    shown = (
+        report.refusals if verbose > 1 else [item for item in report.refusals if item.is_obstacle][:_REFUSALS]
+    )
     for item in shown:
         yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
     if len(shown) < len(report.refusals):

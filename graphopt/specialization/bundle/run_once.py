@@ -9,7 +9,7 @@ from typing import Any
 
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.inputs.run_once import TimedRun, named, try_with
-from graphopt.ort.crash_risks import may_crash
+from graphopt.ort.crash_risks import crash_risk
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import Child
 from graphopt.specialization.bundle.loaded_bundle import Bundle
@@ -36,7 +36,7 @@ def run_bundle_once(bundle: Bundle, inputs: InputOptions, pairs: Iterable[tuple[
     """
     share = shared_names(pairs, bundle.signature)
     general = bundle.model(GENERAL_NAME)
-    in_child = bundle.device.capabilities.forkable or may_crash(general) is not None
+    in_child = bundle.device.capabilities.forkable or crash_risk(general) is not None
     with _runner(bundle, in_child=in_child) as runs:
         trial = try_with(runs, Inputs(general, inputs))
         if share:

@@ -86,9 +86,11 @@ class AddIfThenElse(Pass):
         if condition is None or cx.rank(condition) != 0:
             return "its condition is not known to be a scalar"
         then, other = branches
-        return _unlike(then.outputs[0], other.outputs[0], cx) or self._cost([*then, *other], cx)
+        return _type_obstacle(then.outputs[0], other.outputs[0], cx) or self._cost_obstacle(
+            [*then, *other], cx
+        )
 
-    def _cost(self, nodes: Iterable[ir.Node], cx: Context) -> str | None:
+    def _cost_obstacle(self, nodes: Iterable[ir.Node], cx: Context) -> str | None:
         """The reason why the branches must not both run."""
         computing = [node for node in nodes if node.op_type not in _FREE or node.domain != ""]
         for node in computing:
@@ -100,7 +102,7 @@ class AddIfThenElse(Pass):
         return f"its branches compute more than {self.nodes} nodes" if len(computing) > self.nodes else None
 
 
-def _unlike(one: ir.Value, other: ir.Value, cx: Context) -> str | None:
+def _type_obstacle(one: ir.Value, other: ir.Value, cx: Context) -> str | None:
     """The reason why a Where can't select between the two values."""
     dtype = cx.dtype(one)
     if dtype is None or dtype is not cx.dtype(other):

@@ -49,7 +49,7 @@ class SinkIntoIfs(Pass):
             action = cx.begin_rewrite(self.name, view)
             if action is None:
                 return
-            made = [_carry(branch, index, view, cx) for branch in branches]
+            made = [_apply_in_branch(branch, index, view, cx) for branch in branches]
             outputs = [*node.outputs]
             outputs[index] = view.outputs[0]
             new = put_if(cx, self.name, node, [node, view], branches, outputs)
@@ -91,7 +91,7 @@ def _joins(branch: ir.Graph, index: int, view: ir.Node) -> bool:
     return last.op_type == "Identity" or any({last.op_type, view.op_type} <= group for group in _GROUPS)
 
 
-def _carry(branch: ir.Graph, index: int, view: ir.Node, cx: Context) -> ir.Node:
+def _apply_in_branch(branch: ir.Graph, index: int, view: ir.Node, cx: Context) -> ir.Node:
     """Replace output ``index`` of ``branch`` by ``view`` of it; returns the copy of the view."""
     output = branch.outputs[index]
     last = output.producer()

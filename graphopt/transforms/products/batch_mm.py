@@ -90,7 +90,7 @@ class BatchMM(Pass):
         sizes: dict[str, Any] = {"width": width, "rows": rows}
         if case == "convolutions":
             sizes = {"channels": width, "pixels": math.isqrt(rows) if isinstance(rows, int) else rows}
-        return self._weigh(case, [member.output for member in members], sizes, cx)
+        return self._is_profitable(case, [member.output for member in members], sizes, cx)
 
     def _pays_computed(self, group: computed.Group, cx: Context) -> bool:
         first = group.nodes[0].outputs[0]
@@ -104,9 +104,9 @@ class BatchMM(Pass):
             cx.say(self.name, lambda: f"{first.name}: no figures for batches of matrices")
             return False
         at = [node.outputs[0] for node in group.nodes]
-        return self._weigh(group.case, at, {"width": group.width, "rows": group.rows}, cx)
+        return self._is_profitable(group.case, at, {"width": group.width, "rows": group.rows}, cx)
 
-    def _weigh(self, case: str, at: Sequence[ir.Value], sizes: dict[str, Any], cx: Context) -> bool:
+    def _is_profitable(self, case: str, at: Sequence[ir.Value], sizes: dict[str, Any], cx: Context) -> bool:
         """Whether the table of costs predicts a gain for merging the products ``at``."""
         decision = cx.weigh(self.name, by=self.name, at=at, case=case, count=len(at), **sizes)
         cx.say(self.name, lambda: f"{at[0].name}: {decision.reason}")

@@ -63,7 +63,7 @@ class GuardGroups(Pass):
             model, cx, self.name, graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO
         )
         with assumed_facts(cx) as facts:
-            if facts is not None and (reason := _unsupported(model)) is not None:
+            if facts is not None and (reason := _obstacle_to_guards(model)) is not None:
                 cx.refuse(Refusal(self.name, "", reason))
             elif facts is not None:
                 for root in list(_roots(model)):
@@ -184,7 +184,7 @@ def _check_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], 
     return check
 
 
-def _unsupported(model: ir.Model) -> str | None:
+def _obstacle_to_guards(model: ir.Model) -> str | None:
     """The reason why ``model`` can't have guards; ``None`` if it can."""
     if model.ir_version < _IR_VERSION:
         return f"IR version {model.ir_version} has no initializers in branches"

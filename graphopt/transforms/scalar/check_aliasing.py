@@ -101,9 +101,9 @@ def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Re
     for source, target in pairs:
         refusal = None
         if source is not target:  # otherwise nothing is written
-            reason, hint = _sizes_differ(source, target, cx), _OWN_BUFFERS
+            reason, hint = _size_obstacle(source, target, cx), _OWN_BUFFERS
             if reason is None:
-                reason = _overwritten(source, target, reads, cx)
+                reason = _overwrite_reason(source, target, reads, cx)
                 hint = f"{_OWN_BUFFERS}, or make each reader of the input an operand of the output"
             refusal = None if reason is None else Refusal(reason, hint)
         found.append(refusal)
@@ -138,14 +138,14 @@ class _Reads:
         return not self.before.get(writer, 0) & self.bits[node]
 
 
-def _overwritten(source: ir.Value, target: ir.Value, reads: _Reads, cx: Context) -> str | None:
+def _overwrite_reason(source: ir.Value, target: ir.Value, reads: _Reads, cx: Context) -> str | None:
     """The reason why ``target`` may overwrite elements of ``source`` before they are read."""
     writer = target.producer()
     if writer is None:
         return f"{target.name!r} is another input, and may be written at any time"
     for node in reads.readers[source]:
         if node is writer:
-            reason = _not_in_place(node, source, target, cx)
+            reason = _in_place_obstacle(node, source, target, cx)
             if reason is not None:
                 return reason
         elif reads.may_follow(node, writer):
@@ -187,7 +187,7 @@ def _dependencies(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | N
     return before
 
 
-def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
+def _size_obstacle(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
     """The reason why the sizes prevent sharing; onnxruntime checks sizes that are unknown."""
     dtypes = [cx.dtype(value) or value.dtype for value in (source, target)]
     if None in dtypes or dtypes[0] is not dtypes[1]:
@@ -203,7 +203,7 @@ def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None
     return f"their sizes differ: {types}{fixed}"
 
 
-def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
+def _in_place_obstacle(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
     """The reason why ``node``, which reads ``source`` and writes ``target``, can't compute in place."""
     shared = _shared_operands(node, source)
     if traits.is_alias(node) and shared == [0]:
@@ -212,14 +212,14 @@ def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context
         unlike = [index for index in shared if not cx.facts.shape_equal(node.inputs[index], target)]  # type: ignore[arg-type]
         return f"{_named(node)} reads it element by element, but in another shape" if unlike else None
     if node.op_type == "If" and node.domain == "":
-        return _overwritten_in_branch(node, source, node.outputs.index(target), cx)
+        return _overwrite_reason_in_branch(node, source, node.outputs.index(target), cx)
     outputs = _IN_PLACE.get((node.domain, node.op_type), {})
     if shared and all(outputs.get(index) == node.outputs.index(target) for index in shared):
         return None
     return f"{_named(node)} reads it while it writes {target.name!r}"
 
 
-def _overwritten_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Context) -> str | None:
+def _overwrite_reason_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Context) -> str | None:
     """The reason why output ``index`` of a branch of the If ``node`` may overwrite ``source``.
 
     onnxruntime writes the outputs of a branch directly to the buffers of the If.
@@ -229,7 +229,7 @@ def _overwritten_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Cont
         if target is source:
             continue  # the buffer would be copied to itself
         reads = _Reads.of(branch, [source], cx)
-        reason = _overwritten(source, target, reads, cx)
+        reason = _overwrite_reason(source, target, reads, cx)
         if reason is not None:
             return f"in {branch.name or 'a branch'} of {_named(node)}, {reason}"
     return None

@@ -22,7 +22,7 @@ class AllNodes(FusionPolicy):
 
     minimum: int = 1
 
-    def unprofitable(self, *_: object) -> str | None:
+    def unprofitability(self, *_: object) -> str | None:
         return None
 
     def overlap(self, node: ir.Node) -> str | None:
