@@ -92,4 +92,6 @@ def with_groups(
     env.created_graph("optimized-graph", model)
     if not env.settings.verify:
         return model, None
-    return model, env.compared(found.model, [model], "the groups do not compute what the model does")
+    return model, env.compared(
+        found.original or found.model, [model], "the groups do not compute what the model does"
+    )

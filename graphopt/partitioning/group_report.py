@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context, context_for
 from graphopt.model_arguments import copy
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.view_choices import ViewChoice, membership_reason, view_choices
-from graphopt.passes.pipelines import make_pipeline
+from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.util.text_tables import counted
+
+#: Domains of functions that are groups, which are not inlined.
+_GROUP_DOMAINS = (graphopt_operators.AUTODIFF_GROUPS, graphopt_operators.NATIVE_DOMAIN)
 
 
 @dataclass(frozen=True)
@@ -105,16 +109,20 @@ class Partitioned:
     """The groups of a model.
 
     Attributes:
-        model: an unmodified copy of the model.
+        model: a copy of the model; if it had no groups otherwise, with the functions ``inlined`` inlined.
         kind: the kind of groups.
         groups: the groups of the main graph, then the groups of bodies.
         reasons: a reason for each node, except for constants and nodes in bodies of grouped nodes.
+        inlined: the names of inlined functions.
+        original: the model before functions were inlined; ``None`` if none are.
     """
 
     model: ir.Model
     kind: GroupKind
     groups: tuple[Group, ...]
     reasons: tuple[Reason, ...]
+    inlined: tuple[str, ...] = ()
+    original: ir.Model | None = None
 
     def __repr__(self) -> str:
         inside = sum(sum(group.ops.values()) for group in self.groups)
@@ -136,12 +144,25 @@ class Partitioned:
 
 
 def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
-    """The groups of ``model``, which is not modified.
+    """The groups of ``model``, which is not modified; without any, those of the model without functions.
 
     Raises:
         UsageError: ``kind`` names an unknown value or scope.
     """
-    model = copy(model)
+    found = _partitioned(copy(model), kind)
+    called = [key for key in model.functions if key[0] not in _GROUP_DOMAINS]
+    if found.groups or not called:
+        return found
+    names = tuple(dict.fromkeys(f"{domain}::{name}" for domain, name, _ in called))
+    without = copy(model)
+    with context_for(without) as cx:
+        inline = registry().make("inline-functions", [("only", "+".join(names))])
+        make_pipeline([inline]).run(without, cx)
+    inner = _partitioned(without, kind)
+    return replace(inner, inlined=names, original=found.model) if inner.groups else found
+
+
+def _partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
     with context_for(model) as cx:
         groups, reasons = _described(kind.find(model, cx), kind.domain, model, cx)
     return Partitioned(model, kind, tuple(groups), tuple(reasons))

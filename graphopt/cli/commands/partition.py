@@ -159,6 +159,7 @@ def command(
         "model": str(model),
         "policy": policy,
         "groups": [group.to_dict() for group in found.groups],
+        **({"inlined": list(found.inlined)} if found.inlined else {}),
         **({"reasons": list(map(asdict, found.reasons))} if explain else {}),
         "verification": verdict_dict(verdict),
     }
@@ -181,6 +182,8 @@ def _text(found: Partitioned, explain: bool, verbose: int) -> Iterator[Block]:
         yield table
     if len(shown) < len(found.groups):
         yield f"  and {counted(len(found.groups) - len(shown), 'group')} more (-v lists all)"
+    if found.inlined:
+        yield f"  inlined   {', '.join(found.inlined)}, because there are no groups otherwise"
     inside = sum(reason.group is not None for reason in found.reasons)
     yield f"  {counted(len(found.groups), 'group')} with {inside:,} of {counted(len(found.reasons), 'node')}"
     if explain:
