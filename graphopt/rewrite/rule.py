@@ -128,8 +128,8 @@ def rule(
             The function has a parameter for each variable that it uses; variables that the matched form
             lacks are ``None``.
         pass_: by default ``fuse-builtin`` for fusions, otherwise ``peephole``.
-        anchors: by default, for fusions, the operators of the patterns that are not common.
-        pattern: by default the family, for fusions.
+        anchors: by default, for fusions, the uncommon operators of the patterns.
+        pattern: for fusions, by default the family.
         by: deprecated, use ``pass_``.
         fuses: deprecated, use ``kind="fusion"``.
         last: deprecated, use ``phase=2``.

@@ -56,8 +56,8 @@ class Comparison:
 def turn_order(names: Sequence[str], index: int) -> list[str]:
     """``names`` in the order of the turn ``index``.
 
-    The order is rotated by one every two turns, and reversed every second turn. Each name is first, and
-    before and after every other name, equally often.
+    The order is rotated by one every two turns, and reversed every second turn. All names are first
+    equally often, and each precedes every other name as often as it follows it.
     """
     start = index // 2 % len(names)
     order = [*names[start:], *names[:start]]

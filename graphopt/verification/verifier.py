@@ -114,7 +114,7 @@ class Verifier:
         seconds: CPU seconds for runs; after about half of it, only the most discriminating inputs are tried.
         empty: also try dynamic dims of size 0.
         isolate: use child processes on any device. On the CPU, every model runs in a child process; on other
-            devices, only models that may crash or diverge, and dims of size 0.
+            devices, only models that may crash or diverge, and runs with dims of size 0.
         memory: bytes of memory of a child in addition to the weights; ``None`` for no limit.
         cpu_level: x86-64 level of the kernels in the candidates' libraries.
         allow_external: folders outside the model's own that may contain external data.

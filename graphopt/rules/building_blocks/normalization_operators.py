@@ -60,7 +60,7 @@ def write_unscaled(
 
 
 def facts_of(m: Match, x: ir.Value, eps: ir.Value | None) -> tuple[Sequence[Dim], ir.DataType, float]:
-    """The shape and type of ``x`` and the number ``eps``, 0 if missing, of a normalization of ``x``."""
+    """Shape and type of ``x``, which is normalized, and the number ``eps`` (0 if it is missing)."""
     shape, dtype, epsilon = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or epsilon is None or not 0 <= epsilon < math.inf:
         m.refuse("the rank, the type or epsilon is unknown", x)

@@ -95,7 +95,8 @@ class Instrument(Pass):
         found = self.select(model, cx)
         for value, reason in found.left_out.items():
             cx.refuse(Refusal(self.name, value.name or "", reason, value.name))
-        for value in reversed([*found.inputs, *found.inner]):  # keeps the order behind one node
+        # reversed, so that the profiling nodes of several outputs of a node are in the order of the outputs
+        for value in reversed([*found.inputs, *found.inner]):
             watch(value, graphopt_operators.PROFILE, cx, self.name)
         count_runs(model.graph, cx, self.name)
 
