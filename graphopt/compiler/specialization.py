@@ -166,7 +166,7 @@ class _VariantOptimizer:
 
     @cached_property
     def guards_groups(self) -> bool:
-        """Whether a pass guards groups of nodes by annotated intermediate values, of any model."""
+        """Whether a pass guards groups of nodes, in any model, by annotated intermediate values."""
         return provides(PROFILED_GROUPS, self.env)
 
     def general(self, model: ModelLike, original: ir.Model) -> Result:

@@ -133,8 +133,8 @@ def make_pipeline(
 ) -> Pipeline:
     """A pipeline from its name or text, or from passes, with further passes at both ends.
 
-    If the pipeline has placeholders (``pre-passes``, ``post-passes``), the further passes replace these
-    instead.
+    If the pipeline has placeholders (``pre-passes``, ``post-passes``), the further passes replace the
+    placeholders instead.
 
     Raises:
         UsageError: a pass is unknown, or has the name of another pass or of a rule; or the text is malformed.

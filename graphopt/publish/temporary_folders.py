@@ -34,7 +34,7 @@ _NOTE = "unfinished"
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """An empty file with the name of ``target`` in a temporary folder next to it, removed after the ``with``.
+    """An empty file with the name of ``target`` in a temporary folder next to it; removed after ``with``.
 
     The folder is locked rather than the file, because some libraries replace the file that they write.
 

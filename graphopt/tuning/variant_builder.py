@@ -165,7 +165,7 @@ class VariantBuilder:
         return _Built(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
 
     def _library(self, model: ir.Model) -> SessionChoice:
-        """The library with the kernels of ``model``, which may contain others, too."""
+        """The library with the kernels of ``model``, which may also contain others."""
         names = {key[1] for key in model.functions if key[0] == graphopt_operators.NATIVE_DOMAIN}
         if not names:
             return SessionChoice()

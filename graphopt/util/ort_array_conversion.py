@@ -113,8 +113,8 @@ def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
     The memory is shared if elements have whole bytes.
 
     Raises:
-        RuntimeFailure: ``onnx_type`` is no tensor type, or that of strings, which onnxruntime accepts only
-            directly.
+        RuntimeFailure: ``onnx_type`` is not a tensor type, or is that of strings, which onnxruntime
+            accepts only directly.
     """
     import onnxruntime
 

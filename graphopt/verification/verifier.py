@@ -394,7 +394,7 @@ class Verifier:
 
 
 def _cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
-    """The cases with the inputs of ``row``; all cases without a row."""
+    """The cases with the inputs of ``row``; all cases if ``row`` is ``None``."""
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.distribution) == (row.binding, row.distribution)]

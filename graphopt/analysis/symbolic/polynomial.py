@@ -30,7 +30,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_?][\w.?:/@]*")
 
 
 class Atom(str):
-    """An indivisible part of an expression: its canonical text. Atoms with equal text are equal.
+    """An indivisible part of an expression, as canonical text. Atoms with equal text are equal.
 
     Attributes:
         operands: the dims from which it is computed.

@@ -33,7 +33,7 @@ def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
 
 
 def _clash_of_defaults(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Function) -> str | None:
-    """The reason why a reference can't be inlined; if the caller lacks it, the callee's default applies."""
+    """The reason why a reference can't be inlined: the callee has a default for a missing attribute."""
     assert call.graph is not None
     caller = edit.scopes.function(call.graph)
     for attribute in call.attributes.values():

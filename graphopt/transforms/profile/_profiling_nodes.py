@@ -123,7 +123,7 @@ def remove_profiling_nodes(model: ir.Model, cx: Context, owner: str, *op_types: 
 
 
 def _is_own(function: ir.Function) -> bool:
-    """Whether ``function``, perhaps of a file, is one of profiling nodes: an identity, or a counter."""
+    """Whether ``function``, perhaps read from a file, is an identity or a counter for profiling."""
     if function.domain != graphopt_operators.GUARD_DOMAIN or len(function) != 1:
         return False
     node = function[0]

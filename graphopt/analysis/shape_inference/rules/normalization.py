@@ -26,8 +26,8 @@ def batch_normalization(node: NodeFacts) -> list[Fact]:
 def layer_normalization(node: NodeFacts) -> list[Fact]:
     """Y, then mean and inverse deviation of type ``stash_type``, whose dims from ``axis`` on are 1.
 
-    onnxruntime accepts an input and a scale of different dtypes: Y has the dtype of the scale. Its own
-    operator in the standard domain, SimplifiedLayerNormalization, returns only the inverse deviation.
+    onnxruntime accepts an input and a scale of different dtypes: Y has the dtype of the scale. Its
+    operator SimplifiedLayerNormalization, in the standard domain, returns only the inverse deviation.
     """
     shape, dtype = node.shape(0), node.dtype(1)
     stash = ir.DataType(node.attr_int("stash_type", 1))

@@ -76,7 +76,7 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
 
 
 def _common_item_count(printers: list[SegmentPrinter]) -> str:
-    """The number of work items if it is common to several segments, otherwise empty."""
+    """Code for the number of work items if several segments share it, otherwise empty."""
     extents = [[printer.extent(loop) for loop in printer.schedule.outer] for printer in printers]
     alike = len(printers) > 1 and all(each == extents[0] for each in extents)
     return " * ".join(extents[0]) if alike else ""
