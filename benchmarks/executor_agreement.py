@@ -46,10 +46,11 @@ Level = Literal["off", "default"]
 
 @dataclass(frozen=True)
 class Setting:
-    """The level of onnxruntime's optimizations, and arguments of `graphopt.compile`."""
+    """The level of onnxruntime's optimizations, arguments of `graphopt.compile`, and the pipelines."""
 
     level: Level
     arguments: Mapping[str, Any]
+    pipelines: Literal["preset", "jit"] = "preset"
 
 
 #: The settings of the executors, by name.
@@ -60,6 +61,8 @@ SETTINGS = {
         "off", {"pipeline": "O1", "post_passes": ["guard-groups{cost=0}", "lower-fallbacks"]}
     ),
     "plan-optimized": Setting("default", {"pipeline": "plan-optimized"}),
+    "jit": Setting("default", {}, "jit"),
+    "jit, exact": Setting("off", {"exact": True}, "jit"),
 }
 #: The libraries of sessions at each level.
 LIBRARIES: dict[Level, Libraries] = {"off": UnpackedLibraries(), "default": Libraries()}
@@ -107,7 +110,7 @@ class Agreement:
     """The calls of one executor.
 
     Attributes:
-        calls, hits, misses: numbers of calls: all, on specializations, and on the general plan.
+        calls, hits, misses: numbers of calls: all, on specializations, and on plans without a guard.
         plans, evicted: numbers of specializations, present and evicted.
         guards: number of guarded groups in the present specializations.
         watched: number of watched intermediate values.
@@ -179,6 +182,7 @@ def _derived(shapes: Mapping[str, Any], all_sets: Sequence[Mapping[str, Any]]) -
 
 def executor_of(model: ir.Model | Path, options: ExecutorOptions, setting: Setting) -> Executor:
     """An executor whose plans run with onnxruntime's optimizations at the level of ``setting``."""
+    options = replace(options, pipelines=setting.pipelines)
     compiled = graphopt.compile(model, options, threads=1, verify=False, **setting.arguments)
     factory, level = compiled._factory, setting.level
     host = replace(factory.host, optimizations=level, libraries=lambda _: LIBRARIES[level])
@@ -220,7 +224,7 @@ def check(
         _join([functools.partial(work, part[first::threads]) for first in range(threads)], found)
         executor.wait()
     state = executor.debug_state()
-    found.misses = state.hits("general")
+    found.misses = state.hits("general") + state.hits("profiled")
     found.hits = state.runs - found.misses
     found.plans, found.evicted, found.watched = state.compiled, state.evicted, state.watched
     models = [plan.model for plan in executor._specializer._plans.plans]

@@ -33,6 +33,16 @@ def test_executor_with_guarded_groups_agrees_with_the_original(name: str, way: s
     assert _agrees(name, "O1, guarded groups", way, 80).guards > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "setting", "way"),
+    [("loop", "jit, exact", "static:2,dynamic:10"), ("selected rows", "jit", "dynamic:4, background")],
+)
+def test_executor_with_pipelines_of_the_jit_agrees_with_the_original(
+    name: str, setting: str, way: str
+) -> None:
+    _agrees(name, setting, way, 80)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("setting", SETTINGS)
