@@ -30,7 +30,7 @@ def list_of(value: OrtValue) -> list[np.ndarray]:
     if match is None:
         raise RuntimeFailure(f"onnxruntime can't convert a value of type {type_} to arrays")
     try:
-        identity = session.create(_identity(match[1]), optimizations="off", threads=1)
+        identity = session.create(_identity_model(match[1]), optimizations="off", threads=1)
         binding = identity.io_binding()
         binding.bind_ortvalue_input("x", value)
         binding.bind_output("y")
@@ -43,7 +43,7 @@ def list_of(value: OrtValue) -> list[np.ndarray]:
         raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
 
 
-def _identity(element: str) -> bytes:
+def _identity_model(element: str) -> bytes:
     """A model that returns its input, a sequence of tensors."""
     import onnx
 

@@ -17,7 +17,7 @@ from graphopt.ir.json.errors import Fault, expect, expect_int, nearest, quoted
 DUPLICATE = "\0twice"
 
 
-class Form(Protocol):
+class FieldConversion(Protocol):
     """The conversion of a field."""
 
     @property
@@ -129,7 +129,7 @@ class Key:
 
     key: str
     field: str
-    form: Form
+    form: FieldConversion
     required: bool = False
 
 

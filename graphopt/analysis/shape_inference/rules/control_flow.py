@@ -49,7 +49,7 @@ def loop(node: NodeFacts) -> list[Fact]:
     for start, end in zip(initial, results[1:count], strict=True):
         outputs.append(_outside(node, end if never_skipped else join(node, start, end), mark))
     for value, scan in zip(body.outputs[count:], results[count:], strict=True):
-        fact = _outside(node, scan, mark) if never_skipped else _perhaps_skipped(node, value, scan)
+        fact = _outside(node, scan, mark) if never_skipped else _facts_without_iterations(node, value, scan)
         outputs.append(_stacked(fact, trips, 0))
     return outputs
 
@@ -163,7 +163,7 @@ def _outside(node: NodeFacts, fact: Fact, mark: int) -> Fact:
     return Fact(fact.dtype, shape, contents, vacant=fact.vacant)
 
 
-def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
+def _facts_without_iterations(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
     """The facts of a scan output that also hold if the loop has no iterations.
 
     Without iterations, onnxruntime returns a size of 0 for an unknown dim, and a vector for an unknown rank.

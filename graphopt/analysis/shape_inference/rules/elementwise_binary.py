@@ -54,7 +54,7 @@ def _contents(
         return None
     if op_type == "Mod" and node.attr_int("fmod", 0):
         function = _fmod
-    inputs = [stretch(fact, shape) for fact in node.facts]
+    inputs = [broadcast_contents(fact, shape) for fact in node.facts]
     result: list[Dim] = []
     for dims in zip(*inputs, strict=True):
         value: Dim | None = dims[0]
@@ -69,7 +69,7 @@ def _contents(
     return tuple(result)
 
 
-def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
+def broadcast_contents(fact: Fact, shape: ShapeTuple) -> Contents:
     """The contents of ``fact``, broadcast to the static ``shape``. Raises ValueError if shapes do not fit."""
     contents = fact.contents
     assert contents is not None
@@ -152,7 +152,7 @@ def where(node: NodeFacts) -> Fact:
         if None not in sides:
             chosen = [
                 (x if c == 1 else y) if isinstance(c, int) else (x if x == y else None)
-                for c, x, y in zip(*(stretch(node.fact(i), shape) for i in range(3)), strict=True)
+                for c, x, y in zip(*(broadcast_contents(node.fact(i), shape) for i in range(3)), strict=True)
             ]
             if None not in chosen:
                 result.contents = tuple(dim for dim in chosen if dim is not None)
