@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.executor_plans import plan_factory
-from graphopt.compiler.optimization import Result, optimize
-from graphopt.compiler.optimize_variant import optimize_variant, provides
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
-from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
@@ -25,11 +21,8 @@ if TYPE_CHECKING:
     from graphopt.executor.executor_options import ExecutorOptions
     from graphopt.executor.pytree import Nested
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.profile import Guard, Profile, Variant
+    from graphopt.profile import Profile
     from graphopt.specialization.build_variants import Specialization, Specialized
-    from graphopt.specialization.measured_gain import MeasuredGain
-    from graphopt.specialization.profile_guarantees import Restricted
-    from graphopt.tuning.tuner import Tune
 
 
 @checked
@@ -102,6 +95,7 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
+    from graphopt.compiler.variant_optimizer import VariantOptimizer
     from graphopt.profile import check_profile
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.profile_guarantees import restrict
@@ -117,7 +111,7 @@ def specialize(
 
     policy = BUNDLE if bundle else ONE_MODEL
     variants = requested_variants(restricted.model, how, policy)
-    optimizer = _VariantOptimizer(env, restricted, len(variants))
+    optimizer = VariantOptimizer(env, restricted, len(variants))
     if env.options["tune"] is not None:
         combine = None if bundle else partial(with_variant, request=how)
         policy = replace(policy, gain=optimizer.measured_gain(combine))
@@ -137,98 +131,6 @@ def specialize(
         SharedBufferCheck(env),
     )
     return checked_model(replace(found, original=fingerprint, report=report), how, checks, strict=strict)
-
-
-@dataclass(frozen=True)
-class _VariantOptimizer:
-    """Optimizes a model and its variants.
-
-    Attributes:
-        env: the options.
-        restricted: the original and its profile.
-        variants: the number of variants, which share the budget for tuning.
-    """
-
-    env: Environment
-    restricted: Restricted
-    variants: int
-
-    @cached_property
-    def inputs(self) -> InputOptions:
-        """The inputs for the comparison of the general model, including the inputs of the profile."""
-        given = self.env.inputs
-        return replace(given, examples=(*given.examples, *self.restricted.profile.shapes))
-
-    @cached_property
-    def by_pass(self) -> bool:
-        """Whether a pass specializes annotated inputs; if so, no earlier step does."""
-        return provides(SPECIALIZED_TYPES, self.env)
-
-    @cached_property
-    def guards_groups(self) -> bool:
-        """Whether a pass guards groups of nodes, in any model, by annotated intermediate values."""
-        return provides(PROFILED_GROUPS, self.env)
-
-    def general(self, model: ModelLike, original: ir.Model) -> Result:
-        """The optimized ``model``, which ``original`` is loaded from."""
-        from graphopt.profile import Guard
-        from graphopt.specialization.specialize_inputs import annotate_inputs
-
-        profile, tune = self.restricted.profile, self.env.options["tune"]
-        if self.guards_groups:
-            model = annotate_inputs(original, Guard(), profile)
-        elif self.by_pass and any(profile.requires_grad.values()):
-            model = annotate_inputs(original, Guard(), replace(profile, values={}))
-        shapes = profile.shapes[:1] if tune is None else tune.shapes or profile.shapes[:1]
-        return optimize(self.env.having({"tune": self._tune(shapes)}), model, inputs=self.inputs)
-
-    def variant(self, guard: Guard) -> Result:
-        """The optimized variant of ``guard``."""
-        from graphopt.specialization.profile_guarantees import ranges_of
-        from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
-
-        original, profile = self.restricted.model, self.restricted.profile
-        if self.by_pass:
-            candidate = annotate_inputs(original, guard, profile)
-        else:
-            candidate = specialize_inputs(original, guard, profile if self.guards_groups else None)
-        typical = self._profiled_inputs(guard)
-        options = {
-            "tune": self._tune(() if typical is None else (typical.shapes,)),
-            "dim_ranges": ranges_of(candidate, self.restricted.ranges),
-        }
-        env = self.env.without("inputs", "dims", "dim_ranges").having(options)
-        found = optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
-        env.created_graph("optimized-graph", found.model, str(guard))
-        return found
-
-    def measured_gain(
-        self, combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None
-    ) -> MeasuredGain:
-        """The measurement of each variant against the general model; ``combine`` makes one model of both."""
-        from graphopt.specialization.measured_gain import MeasuredGain
-
-        env, tune = self.env, self.env.options["tune"]
-        assert tune is not None, "only --tune measures variants"
-        return MeasuredGain(
-            self._profiled_inputs,
-            env.device,
-            env.toolchain.libraries,
-            tune.share_for(self.variants),
-            combine,
-            tune.threads,
-            env.entered,
-        )
-
-    def _tune(self, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> Tune | None:
-        """The tuning of one model for ``shapes``."""
-        tune = self.env.options["tune"]
-        return None if tune is None else tune.with_share(tune.share_for(self.variants), shapes)
-
-    def _profiled_inputs(self, guard: Guard) -> InputOptions | None:
-        from graphopt.specialization.specialize_inputs import profiled_inputs
-
-        return profiled_inputs(guard, self.restricted.profile, self.inputs)
 
 
 @overload
