@@ -316,8 +316,8 @@ def pipelines_page() -> str:
         "",
         "The assumptions of `specialize-types` about inputs are checked before the run, either by the caller",
         "or by an If around the specialized and the general model. Assumptions about intermediate values are",
-        "checked around groups of nodes, as in the JIT: `guard-groups` makes Ifs of specialized and general",
-        "versions, and `lower-fallbacks` the nodes that check the assumptions; see",
+        "checked around groups of nodes, as in the JIT: `guard-groups` creates Ifs of specialized and",
+        "general versions, and `lower-fallbacks` creates the nodes that check the assumptions; see",
         "[guards](architecture.md#guards).",
         "",
     ]

@@ -127,7 +127,7 @@ class Specializer:
         return plan
 
     def unguarded_plan(self, feeds: Mapping[str, Any]) -> Plan:
-        """The plan for ``feeds`` without a guard: the profiled plan if the run will be profiled."""
+        """The plan without a guard that runs ``feeds``: the profiled plan if the run will be profiled."""
         plan = self._profiled() if self._needs(feeds) else None
         return plan or self.cache.general()
 
@@ -247,7 +247,7 @@ class Specializer:
     # Profiling and compiling --------------------------------------------------------------------
 
     def _is_profiled(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether a run of a plan without a guard on ``feeds`` may be profiled."""
+        """Whether a run on ``feeds`` of a plan without a guard may be profiled."""
         return self._job is None and self._reason_to_stop() is None and self._why_unfit(feeds) is None
 
     def _needs(self, feeds: Mapping[str, Any]) -> bool:

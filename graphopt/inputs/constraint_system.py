@@ -202,8 +202,8 @@ def _without_nonzero_factors(difference: Dim) -> Dim:
 def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbol, Dim]]:
     """Solutions of ``difference = 0`` for one symbol each, the best first.
 
-    Solutions for a symbol that the model does not name precede others, then nonnegative solutions, then
-    solutions for a symbol late in ``order``.
+    Solutions for symbols that the model does not name are first. Next, nonnegative solutions precede others,
+    and then solutions for symbols late in ``order``.
     """
     found: list[tuple[Symbol, Dim]] = []
     for monomial, coefficient in difference.terms:
