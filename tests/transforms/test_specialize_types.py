@@ -151,3 +151,13 @@ def test_fixed_dims_drop_contradicted_shapes() -> None:
     for size, shapes in ((17, {"y"}), (20, {"a", "y"})):
         found = optimize(model, dims={"N": size}, verify=False).model
         assert set(_declared(found)) == shapes
+
+
+def test_ifs_that_constant_contents_decide_are_replaced() -> None:
+    text = """g (float[N] x, int64 rate) => (float[N] y) <int64 two = {2}> { c = Equal(rate, two) y = If (c) <
+        then_branch = t () => (float[N] p) { p = Abs(x) }, else_branch = e () => (float[N] q) { q = Sin(x) } > }"""
+    for fold, op in ((True, ["Abs"]), (False, ["Equal", "If"])):
+        model = parse(text)
+        annotate(model, {"rate": ValueProfile("tensor(int64)", (), (2,))})
+        SpecializeTypes(fold).run(model, context_for(model))
+        assert [node.op_type for node in model.graph if node.op_type in ("Abs", "Equal", "If")] == op

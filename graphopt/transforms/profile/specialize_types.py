@@ -16,7 +16,9 @@ from graphopt.ops import graphopt_operators
 from graphopt.passes.base import SPECIALIZED_TYPES, Pass
 from graphopt.profile.annotations import annotation_of, is_annotation
 from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
+from graphopt.transforms.conditionals.fold_if import FoldIf
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
+from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
 
 #: Metadata key of a specialized input: the dims that it declared before, as JSON.
 DECLARED = f"{graphopt_operators.PROFILE_NOTES}declared"
@@ -33,7 +35,12 @@ class SpecializeTypes(Pass):
     are dropped.
 
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
+
+    Attributes:
+        fold: replace Ifs that the constants decide by their branches: onnxruntime may crash while it does so.
     """
+
+    fold: bool = True
 
     name: ClassVar[str] = "specialize-types"
     provides: ClassVar[frozenset[str]] = frozenset({SPECIALIZED_TYPES})
@@ -63,21 +70,27 @@ class SpecializeTypes(Pass):
                 )
         if found:
             cx.invalidate("specialize")
-        for value, profile in found.items():
-            if profile.ints is not None and profile.is_static and value.dtype is not None:
-                self._pin(value, profile, cx)
+        pinned = [
+            self._pin(value, profile, cx)
+            for value, profile in found.items()
+            if profile.ints is not None and profile.is_static and value.dtype is not None
+        ]
+        if any(pinned) and self.fold:
+            ConstantPropagation().run(model, cx)
+            FoldIf().run(model, cx)
         if found:
             drop_contradicted_shapes(cx)
 
-    def _pin(self, value: ir.Value, profile: ValueProfile, cx: Context) -> None:
-        """Replace the uses of ``value`` by a constant with its contents."""
+    def _pin(self, value: ir.Value, profile: ValueProfile, cx: Context) -> bool:
+        """Replace the uses of ``value`` by a constant with its contents; returns whether there are any."""
         graph, dtype = value.graph, value.dtype
         if not ir.is_read(value) or graph is None or dtype is None:
-            return
+            return False
         data = np.array(profile.ints, dtype.numpy()).reshape(
             [dim for dim in profile.shape or () if isinstance(dim, int)]
         )
         cx.edit.replace(value, cx.edit.constant(graph, data, f"{value.name}_seen"))
+        return True
 
 
 def _declared(profiled: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim | None:
