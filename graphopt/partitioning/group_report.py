@@ -109,7 +109,7 @@ class Partitioned:
     """The groups of a model.
 
     Attributes:
-        model: a copy of the model; if it had no groups otherwise, with the functions ``inlined`` inlined.
+        model: a copy of the model, in which the functions ``inlined`` are inlined if it has no groups.
         kind: the kind of groups.
         groups: the groups of the main graph, then the groups of bodies.
         reasons: a reason for each node, except for constants and nodes in bodies of grouped nodes.
@@ -144,7 +144,7 @@ class Partitioned:
 
 
 def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
-    """The groups of ``model``, which is not modified; without any, those of the model without functions.
+    """The groups of ``model``, which is not modified; if it has none, those after inlining functions.
 
     Raises:
         UsageError: ``kind`` names an unknown value or scope.

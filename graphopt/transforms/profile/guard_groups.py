@@ -47,7 +47,7 @@ class GuardGroups(Pass):
     Attributes:
         cost: the number of executed nodes that a guard costs; a specialized version has to save more.
         pin: declare checked shapes without symbols to onnxruntime, by a Reshape to the same shape in the
-            specialized version: onnxruntime ignores declarations of outer values.
+            specialized version, because onnxruntime ignores declarations of outer values.
     """
 
     cost: int = GUARD_COST
