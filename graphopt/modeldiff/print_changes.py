@@ -26,7 +26,7 @@ _LIST_WIDTH = 110
 _CONTEXT = 3
 #: Minimum average number of lines below a line with their scope.
 _LINES_A_SCOPE = 8
-#: The opset for definitions of operators of nodes without a recorded version.
+#: The opset assumed for nodes without a recorded version, to find the definitions of their operators.
 _NEWEST = 99
 _INDENT = "  "
 

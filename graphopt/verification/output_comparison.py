@@ -78,8 +78,8 @@ def compare(
             for floats, a number of elements that may differ for other types; infinite if only the element
             type must agree.
         totals: per tensor, the allowed sum of all differences beyond ``tolerance``, of floats and of integers
-            of up to 16 bits. A step in all elements is not explained by rounding if rounding changes few
-            elements.
+            of up to 16 bits. If rounding changes few elements, it does not explain a
+            difference in all elements.
     """
     left, right = list(_leaves(expected, "")), list(_leaves(actual, ""))
     if [(place, _kind(x)) for place, x in left] != [(place, _kind(x)) for place, x in right]:

@@ -31,7 +31,7 @@ class Fact:
         container: ``ir.SequenceType`` or ``ir.OptionalType``, with the facts common to all its elements in
             ``element``; ``None`` for a tensor.
         vacant: whether the fact describes the elements of an empty sequence.
-        known_equal: the number of equalities of its InferenceState that are substituted in the fact.
+        known_equal: the number of known equalities (see InferenceState) already substituted in the fact.
     """
 
     __slots__ = ("container", "contents", "dtype", "element", "fill", "known_equal", "shape", "vacant")

@@ -72,8 +72,8 @@ _ELEMENTWISE: dict[str, Callable[..., Number]] = {
     "Sub": lambda a, b: a - b,
     "Where": lambda c, a, b: a if c else b,
 }
-#: Comparisons of j with i + d: the shift of the diagonal, and whether they are true up to the diagonal or
-#: beyond it.
+#: For each comparison of j with i + d: the shift of the diagonal, and whether the comparison is true up to
+#: the diagonal (otherwise beyond it).
 _COMPARISONS = {
     "LessOrEqual": (0, True),
     "Less": (-1, True),
