@@ -1,4 +1,4 @@
-"""Store constants that both branches of an If contain once, in the graph of the If."""
+"""Constants that both branches of an If contain: store them once, in the graph of the If."""
 
 from __future__ import annotations
 
