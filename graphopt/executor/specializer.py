@@ -7,21 +7,22 @@ dispatch function replaces this chain.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
 from graphopt.executor.executor_options import ExecutorOptions
+from graphopt.executor.general_plan_reasons import GeneralPlanReasons
 from graphopt.executor.plan import Plan
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
 from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.profiled_plan import ProfiledPlan
+from graphopt.executor.release_timer import ReleaseTimer
+from graphopt.executor.run_profile import RunProfile, SavedRunInputs
 from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import is_optimizing, is_profiling, note_executed
 from graphopt.executor.watched_values import AnotherThreadObserves, WatchedValues
@@ -30,41 +31,16 @@ from graphopt.ir.signature import Signature
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import (
     FusionStrategy,
-    Pattern,
-    Profile,
     SpecializationKind,
     branch_inputs,
     guard_for_all,
-    observe,
-    obstacle_to_specialization,
 )
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.ort_values import kept_contents
 from graphopt.transforms.profile.instrument import Watch
 
-#: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
-_EXPLAINED = 20
-#: Seconds added to the delay before the original is released, so that the delay has passed on every clock.
-_TICK = 0.05
-#: Maximum delay that a timer accepts, in seconds.
-_LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 #: Reasons for using the general plan: another thread creates the specialization, or there will be none.
 _IN_PROGRESS, _NOT_PROFILING = "a specialization is being made", "profiling is off"
-
-
-@dataclass(frozen=True)
-class SavedRunInputs:
-    """The data of a run for the profile, saved before the run overwrites its inputs.
-
-    Attributes:
-        feeds: the inputs, with the contents that guards read.
-        inner: the observed intermediate values.
-        is_profiled: whether to add the run to the profile.
-    """
-
-    feeds: Mapping[str, Any]
-    inner: Observed | None = None
-    is_profiled: bool = True
 
 
 class Specializer:
@@ -93,22 +69,17 @@ class Specializer:
     ) -> None:
         self.signature, self.cache, self._factory = signature, cache, factory
         self._options, self._strategy, self._depth = options, strategy, depth
-        self._ports = [port for port in signature.inputs if port.role != "constant"]
-        self._types = signature.input_types
-        self._required_runs = max(options.profiled_runs, 1)
         self._state, self._counts = ForkSafeLock(), ForkSafeLock()
         self._plans = GuardedPlans()
         self._job: Job | None = None
         self._making_thread: int | None = None
-        self._profile = Profile("")
         self._watched = WatchedValues(Watch(options.watch), options.watch_limit, factory.host.device)
-        self._failed_patterns: frozenset[object] = frozenset()
+        self._profile = RunProfile(signature, self._watched, max(options.profiled_runs, 1))
         self._failures: list[str] = []
         self._made: Counter[str] = Counter()
         self._evicted = self._runs = 0
-        self._reasons: Counter[str] = Counter()
-        self._explained: Counter[str] = Counter()
-        self._timed: float | None = None
+        self._reasons = GeneralPlanReasons()
+        self._timer = ReleaseTimer(options.delay)
         self.last: Plan | None = None
 
     # Running ------------------------------------------------------------------------------------
@@ -179,7 +150,7 @@ class Specializer:
 
     def _plan_without_guard(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds`` that satisfy no guard: a new plan, or the general plan."""
-        if not self._types.keys() >= feeds.keys():
+        if not self.signature.input_types.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
         found = self._job_to_wait_for(feeds)
         while isinstance(found, Job):
@@ -205,7 +176,7 @@ class Specializer:
 
         If this thread created the job, the caller has to execute it.
         """
-        reason = self._reason_to_stop() or self._why_unfit(feeds)
+        reason = self._reason_to_stop() or self._profile.why_unfit(feeds)
         if reason is not None:
             return reason
         blocking = self._options.compile == "blocking"
@@ -218,10 +189,10 @@ class Specializer:
             if job is not None:
                 waits = blocking and threading.get_ident() not in (job.thread, self._making_thread)
                 return job if waits else _IN_PROGRESS
-            if self._options.profiled_runs == 0 and self._profile.runs == 0:
-                self._observe(feeds, inner)
-            if self._profile.runs < self._required_runs:
-                return self._known_failure(feeds) or "profiling"
+            if self._options.profiled_runs == 0 and self._profile.profile.runs == 0:
+                self._profile.add(feeds, inner)
+            if not self._profile.is_complete:
+                return self._profile.known_failure(feeds) or "profiling"
             if blocking:
                 job = self._begin_job()
             return job or self._reason_to_stop() or _IN_PROGRESS
@@ -236,25 +207,21 @@ class Specializer:
 
     def _count_reason(self, reason: str, feeds: Mapping[str, Any]) -> None:
         """Count a run of the general plan; for the first runs, note a violation of the nearest guard."""
-        text = reason
-        if self._explained[reason] < _EXPLAINED:
-            near = min((plan.guard.explain(feeds) for plan in self._plans.plans), key=len, default=[])
-            text = f"{reason}: {near[0]}" if near else reason
+        text = self._reasons.text(reason, feeds, self._plans.plans)
         with self._counts:
-            self._explained[reason] += 1
-            self._reasons[text] += 1
+            self._reasons.add(reason, text)
 
     # Profiling and compiling --------------------------------------------------------------------
 
     def _is_profiled(self, feeds: Mapping[str, Any]) -> bool:
         """Whether a run on ``feeds`` of a plan without a guard may be profiled."""
-        return self._job is None and self._reason_to_stop() is None and self._why_unfit(feeds) is None
+        return self._job is None and self._reason_to_stop() is None and self._profile.why_unfit(feeds) is None
 
     def _needs(self, feeds: Mapping[str, Any]) -> bool:
         """Whether the profile needs a run on ``feeds``."""
-        if self._profile.runs >= self._required_runs or not self._is_profiled(feeds):
+        if self._profile.is_complete or not self._is_profiled(feeds):
             return False
-        return self._known_failure(feeds) is None
+        return self._profile.known_failure(feeds) is None
 
     def _profile_run(
         self, feeds: Mapping[str, Any], inner: Observed | None, before: SavedRunInputs | None
@@ -274,9 +241,9 @@ class Specializer:
             if self._job is None:
                 # another thread may have specialized for these feeds
                 known = self._plans.plan_for(feeds) is not None
-                if self._profile.runs < self._required_runs and not known:
-                    self._observe(feeds, inner)
-                if self._profile.runs >= self._required_runs and self._options.compile == "background":
+                if not self._profile.is_complete and not known:
+                    self._profile.add(feeds, inner)
+                if self._profile.is_complete and self._options.compile == "background":
                     job = self._begin_job()
         if job is not None:
             self._start(job)
@@ -288,38 +255,17 @@ class Specializer:
             AnotherThreadObserves: the run of another thread is profiled instead.
         """
         original = self.cache.original.model
-        if original is None or self._job is not None or self._profile.runs >= self._required_runs:
+        if original is None or self._job is not None or self._profile.is_complete:
             return None
-        if self._plans.plan_for(feeds) is not None or self._known_failure(feeds) is not None:
+        if self._plans.plan_for(feeds) is not None or self._profile.known_failure(feeds) is not None:
             return None
         return self._watched.observe(original, feeds, self._profiled)
-
-    def _observe(self, feeds: Mapping[str, Any], inner: Observed | None) -> None:
-        """Add ``feeds`` to the profile, unless a specialization for them failed; requires the state lock."""
-        if self._known_failure(feeds) is not None:
-            return
-        values, zeros = ({}, {}) if inner is None else (inner.values, inner.zeros)
-        profile = self._profile.with_run(observe(self._types, feeds), values, zeros)
-        self._profile = replace(profile, watched=self._watched.watched, left_out=self._watched.left_out)
-
-    def _why_unfit(self, feeds: Mapping[str, Any]) -> str | None:
-        """The reason why no specialization can be made for ``feeds``, or ``None``."""
-        return next(
-            filter(None, (obstacle_to_specialization(port, feeds.get(port.name)) for port in self._ports)),
-            None,
-        )
-
-    def _known_failure(self, feeds: Mapping[str, Any]) -> str | None:
-        """The reason if specializing for such ``feeds`` failed before, or ``None``."""
-        if self._failed_patterns and Pattern(observe(self._types, feeds)).key in self._failed_patterns:
-            return "no specialization could be made"
-        return None
 
     def _begin_job(self) -> Job | None:
         """The next job, if any; requires the state lock."""
         original = self.cache.original.model
         if original is not None and self._depth > 0:
-            self._job = Job(original, self._profile, self._strategy.kind(self._depth))
+            self._job = Job(original, self._profile.profile, self._strategy.kind(self._depth))
         return self._job
 
     def _start(self, job: Job) -> None:
@@ -365,14 +311,14 @@ class Specializer:
         with self._state:
             if plans is not None or failure is not None:
                 self._depth -= 1
-                self._profile = Profile("")
+                self._profile.clear()
                 self.cache.note_made()
             if plans is not None:
                 self._evicted += len(self._plans.plans) + 1 - len(plans.plans)
                 self._plans = plans
             if failure is not None:
                 self._failures.append(failure)
-                self._failed_patterns |= {pattern.key for pattern in job.profile.patterns}
+                self._profile.note_failure(job.profile)
             self._job = None
         try:
             if self._options.release:
@@ -392,19 +338,13 @@ class Specializer:
             self.cache.release(self._plans.plans)
             if self.cache.original.model is None:
                 with self._state:
-                    self._profile = Profile("")
+                    self._profile.clear()
 
     def _release_later(self) -> None:
         """Release the original after the delay, even if no run follows; in a fork, only a run releases it."""
-        made, delay = self.cache.last_made, self._options.delay
-        if made is None or made == self._timed or self.cache.kept is not None or delay > _LONGEST_DELAY:
-            return
-        self._timed = made
-        timer = threading.Timer(delay + _TICK, _release_idle, (weakref.ref(self),))
-        timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # too many threads: the next run releases it
-            timer.start()
-            weakref.finalize(self, timer.cancel).atexit = False
+        made = self.cache.last_made
+        if made is not None and self.cache.kept is None:
+            self._timer.start(made, self.release_if_due)
 
     def release_if_due(self) -> None:
         """Release the original if the delay has passed."""
@@ -422,8 +362,8 @@ class Specializer:
                 strategy=str(self._strategy),
                 depth=self._depth,
                 plans=(),
-                reasons=dict(self._reasons),
-                profiled=self._profile.runs,
+                reasons=dict(self._reasons.counts),
+                profiled=self._profile.profile.runs,
                 compiling=self._job is not None,
                 released=self.cache.original.model is None,
                 kept=self.cache.kept,
@@ -448,10 +388,3 @@ class Specializer:
             watch_runs=watched.runs,
             watch_seconds=watched.seconds,
         )
-
-
-def _release_idle(specializer: weakref.ref[Specializer]) -> None:
-    """Release the original of a specializer that still exists; runs in the thread of a timer."""
-    found = specializer()
-    if found is not None:
-        found.release_if_due()
