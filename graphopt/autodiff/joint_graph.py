@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
+from graphopt.autodiff.check_complete import check_complete
 from graphopt.autodiff.drop_unproven_shapes import drop_unproven_shapes
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
@@ -104,7 +105,8 @@ def differentiate(
         IncompleteGradient: only part of an operator's gradient flows; see ``stopped``.
 
     Raises:
-        UsageError: a name is unknown, or the loss may have several elements.
+        UsageError: a name is unknown, the loss may have several elements, or the loss depends on constants
+            that were folded from a differentiated initializer.
         NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradient rules support.
     """
@@ -122,6 +124,7 @@ def differentiate(
                 _simplify(joint.model, loss, names)
             try:
                 with context_for(joint.model) as cx:
+                    check_complete(cx, _ends(loss), names, by)
                     _outline(cx, by, _ends(loss), names)
                     _add_gradients(joint, cx, loss, names, outputs, scaled, by)
             except NeedsOpset as error:

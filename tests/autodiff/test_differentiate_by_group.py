@@ -334,6 +334,26 @@ def test_gradients_of_gradients() -> None:
         np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("wrt", ["w", "params"])
+def test_second_gradient_past_a_folded_parameter_is_refused(wrt: str) -> None:
+    """The first joint graph, by x alone, contains a transposed copy of w."""
+    text = """g (float[2,4,4] x) => (float loss) <float[4,4] w = {WEIGHT16}>
+    { h = MatMul(x, w) t = Tanh(h) loss = ReduceSum<keepdims = 0>(t) }"""
+    squared = Loss.parse("mse:grad.x,zero")
+    first = joint_graph.differentiate(model_of(text), "loss", ["x"]).model
+    with pytest.raises(UsageError, match="the gradient of 'w' would be incomplete"):
+        joint_graph.differentiate(first, squared, wrt)
+    assert joint_graph.differentiate(first, "loss", "w").gradients == {"w": "grad2.w"}
+    both = joint_graph.differentiate(model_of(text), "loss", ["x", "w"]).model
+    feeds = random_feeds(x=(2, 4, 4), zero=(2, 4, 4))
+    whole = joint_graph.differentiate(both, squared, "w").model
+    grouped = differentiate_by_group.differentiate(
+        differentiate_by_group.differentiate(model_of(text), "loss", ["x"]).model, squared, "w"
+    )
+    expected = run(whole, feeds)["grad2.w"]
+    np.testing.assert_allclose(run(grouped.model, feeds)["grad2.w"], expected, rtol=1e-4, atol=1e-6)
+
+
 def test_other_parameters_stay_initializers() -> None:
     joint = differentiate_by_group.differentiate(model_of(TWO), "total", ["x"])
     assert {"w", "v"} <= set(joint.model.graph.initializers) and joint.groups == 2

@@ -1,0 +1,46 @@
+"""Refuse gradients that would lack the part through constants folded from the differentiated initializer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphopt import ir
+from graphopt.autodiff.reverse_mode import ByRule
+from graphopt.autodiff.rule_registry import NonDifferentiable
+from graphopt.context import Context
+from graphopt.errors import UsageError
+
+_HINT = "differentiate the model before it is optimized; or, for a joint graph, add the name to its --wrt"
+
+
+def check_complete(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
+    """Check that the values ``ends`` depend on no constant that was folded from a value of ``wrt``.
+
+    Raises:
+        UsageError: they depend on such a constant.
+    """
+    folded: dict[str, ir.Value] = {}
+    for value in _dependences(cx, ends, by):
+        for source in ir.sources_of(value):
+            if source != value.name:
+                folded.setdefault(source, value)
+    values = {value.name for value in ir.values_of(cx.model.graph)} if folded else set()
+    for name in wrt:
+        if name in folded and name in values:
+            raise UsageError(
+                f"the gradient of {name!r} would be incomplete: {folded[name].name!r} was folded from it",
+                hint=_HINT,
+            )
+
+
+def _dependences(cx: Context, ends: Sequence[str], by: ByRule) -> dict[ir.Value, None]:
+    """The values to which cotangents of the values ``ends`` may flow, and the constants of bodies."""
+    graph, names = cx.model.graph, frozenset(ends)
+    found = {value: None for value in ir.values_of(graph) if value.name in names}
+    for node in reversed(list(graph)):
+        flows = not isinstance(by.rule(node, cx), NonDifferentiable)
+        if flows and any(output in found for output in node.outputs):
+            found.update(dict.fromkeys(ir.reads(node)))
+            for body in (inner for own in ir.bodies(node) for inner in ir.with_bodies(own)):
+                found.update(dict.fromkeys(ir.constants_in(body)))
+    return found
