@@ -201,7 +201,7 @@ def _keeping(cx: Context, names: Iterable[str]) -> Iterator[None]:
 
 
 def _outline(cx: Context, by: ByRule, ends: Sequence[str], wrt: Iterable[str]) -> None:
-    """Let ``by`` prepare the model; the named values remain."""
+    """Prepare the model with ``by``; the values named in ``ends`` and ``wrt`` are kept."""
     wrt = list(wrt)
     with _keeping(cx, [*ends, *wrt]):
         values = _values(cx.model.graph)

@@ -16,8 +16,8 @@ B = TypeVar("B", bound=NodeBuilder)
 
 #: Writes the result for one element, given a builder for the body, the element's index and the element.
 WriteElement = Callable[[B, ir.Value, ir.Value], ir.Value]
-#: Writes an iteration, given a builder, its index and the carried sequences; returns their next values,
-#: then the values to gather.
+#: Writes an iteration, given a builder for the body, the iteration's index and the carried sequences; returns
+#: the next values of the sequences, then the values to gather.
 WriteIteration = Callable[[B, ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 
 

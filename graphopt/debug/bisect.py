@@ -70,7 +70,7 @@ def _suspects(outcome: TrialResult, reason: str) -> list[int]:
 
 
 def quoted_names(reason: str) -> list[str]:
-    """Names in quotes or parentheses, by which onnxruntime's messages name nodes; none if outputs differ."""
+    """Names in quotes or parentheses: onnxruntime's messages name nodes in them. Empty if outputs differ."""
     if _DIFFERS.search(reason):
         return []
     return list(dict.fromkeys(name for names in _NAMES.findall(reason) for name in names if name))

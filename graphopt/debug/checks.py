@@ -168,7 +168,7 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
 
 
 class NumericsCheck:
-    """The verifier's verdict; once a comparison has failed, only on its inputs.
+    """The verifier's verdict; after a failed comparison, later calls repeat only that comparison.
 
     Args:
         numerics: numerics class, which sets the tolerance.

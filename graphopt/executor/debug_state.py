@@ -21,7 +21,7 @@ class PlanState:
     """The state of one plan.
 
     Attributes:
-        name: such as ``static-1``, ``general`` or ``fallback``.
+        name: its name, such as ``static-1``, ``general`` or ``fallback``.
         kind: ``fallback``, ``general``, ``profiled`` or ``optimized``.
         guard: its assumptions, as text.
         hits: the number of its runs.

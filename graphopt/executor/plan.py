@@ -57,7 +57,7 @@ class Plan:
     """A model that is ready to run.
 
     Attributes:
-        name: such as ``static-1``.
+        name: its name, such as ``static-1``.
         kind: the inputs that it accepts.
         kept: the model, in memory or in a file.
         host: its execution environment.

@@ -109,7 +109,8 @@ def set_fusion_strategy(strategy: StrategyLike) -> FusionStrategy:
     """Set the strategy for executors created or flushed later in this thread or task; returns the old one.
 
     Args:
-        strategy: such as ``static:2,dynamic:10``, ``always-dynamic`` or ``[("STATIC", 2), ("DYNAMIC", 10)]``.
+        strategy: a strategy as text or pairs, such as ``static:2,dynamic:10``, ``always-dynamic`` or
+            ``[("STATIC", 2), ("DYNAMIC", 10)]``.
 
     Raises:
         UsageError: the strategy is invalid.

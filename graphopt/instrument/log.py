@@ -41,7 +41,7 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
     """The level for each name in ``spec``.
 
     Args:
-        spec: such as ``dce:>peephole:>>transpose``.
+        spec: names with prefixes for their levels, such as ``dce:>peephole:>>transpose``.
 
     Raises:
         UsageError: a name is unknown (the message suggests the nearest), or there is no name.

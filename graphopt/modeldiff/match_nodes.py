@@ -67,8 +67,8 @@ class _Side:
     """One of the two models, with numbers that identify its nodes and values.
 
     Attributes:
-        forward: a number for the computation of each value.
-        backward: a number for all uses of each node.
+        forward: for each value, a number that identifies its computation.
+        backward: for each node, a number that identifies the set of its uses.
     """
 
     def __init__(self, model: ir.Model, numbers: _Numbers, alias: Mapping[_Function, _Function]) -> None:

@@ -246,7 +246,7 @@ def _scope_depth(changes: Sequence[Change]) -> int:
 
 
 def _without_context(changes: Sequence[Change]) -> list[Change]:
-    """The lines, with only the first reader of each value, and only a few readers in a row, as context."""
+    """Limit the unchanged lines to the first reader of each value, and to a few readers in succession."""
     kept: list[Change] = []
     known: dict[Operand | None, None] = {}
     for change in changes:

@@ -33,7 +33,7 @@ _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Properties of a kind of device on which other modules depend.
+    """Properties of a kind of device; other modules read them instead of its name.
 
     Attributes:
         provider: onnxruntime's execution provider.

@@ -10,7 +10,7 @@ from graphopt.ops.traits import COMPUTE_BOUND
 from graphopt.util.parse_values import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-#: The group of all initializers that look like parameters, accepted besides names.
+#: Selects all initializers that look like parameters; can be combined with names.
 PARAMS = "params"
 #: Prefix of the names of gradient outputs.
 GRADIENT = "grad."

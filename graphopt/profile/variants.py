@@ -17,7 +17,7 @@ class Variant:
     """A specialization to create.
 
     Attributes:
-        name: such as ``static-1``.
+        name: its name, such as ``static-1``.
         kind: the treatment of the sizes of dims.
         guard: its assumptions.
         runs: the number of profiled runs that satisfy its guard and no earlier guard.

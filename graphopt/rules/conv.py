@@ -37,7 +37,7 @@ _CONVS = ("Conv", "ConvTranspose")
     ),
 )
 def add_into_conv(op: Builder, m: Match, c: ir.Value) -> Outcome:
-    """Conv(x, w, b) + c → Conv(x, w, b + c), for one number per channel."""
+    """Conv(x, w, b) + c → Conv(x, w, b + c), if c has one number per channel."""
     added = m.constant(c)
     shift = by_channel(m, m.node("conv"), None if added is None else exact(added))
     if shift is None:
@@ -58,7 +58,7 @@ def add_into_conv(op: Builder, m: Match, c: ir.Value) -> Outcome:
     ),
 )
 def mul_into_conv(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
-    """Conv(x, w, b) * c → Conv(x, w * c, b * c), for one number per channel."""
+    """Conv(x, w, b) * c → Conv(x, w * c, b * c), if c has one number per channel."""
     scale = by_channel(m, m.node("conv"), factor_of(m, m.root, c))
     if scale is None:
         return m.no("the constant differs within a channel, is divided, or is 0", c)
@@ -73,7 +73,7 @@ def mul_into_conv(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
     exclusive=True,
 )
 def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -> Outcome:
-    """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), for one number per channel."""
+    """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), if c and d have one number per channel."""
     require_right_alignment(m)
     conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
     axes, rank, channels = axes_of(m, squeeze), m.rank(conv.outputs[0]), channels_of(m, conv)
@@ -103,7 +103,7 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -
     tags=("onnxscript:affine-conv-fusion",),
 )
 def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, rest: Any) -> Outcome:
-    """Conv(x * c, w, b) → Conv(x, w * c, b), for one number per channel; padding stays 0."""
+    """Conv(x * c, w, b) → Conv(x, w * c, b), if c has one number per channel; padding stays 0."""
     if fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
     weight, factor, group = m.constant(w), factor_of(m, m.node("scale"), c), int_of(m, m.root, "group", 1)
@@ -135,7 +135,7 @@ _LARGEST_SHIFT = 256
 def shift_before_conv(
     op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
 ) -> Outcome:
-    """Conv(x + c, w, b) → Conv(x, w, b'), for one number per channel and without padding."""
+    """Conv(x + c, w, b) → Conv(x, w, b'), if c has one number per channel and the Conv has no padding."""
     require_right_alignment(m)
     conv, shift_node = m.root, m.node("shift")
     weight, number, group = m.constant(w), m.constant(c), int_of(m, conv, "group", 1)

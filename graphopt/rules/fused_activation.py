@@ -42,7 +42,7 @@ def _require_floats(m: Match, node: ir.Node) -> None:
     tags=("onnxscript:bias-gelu", "onnxruntime:BiasGeluFusion"),
 )
 def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
-    """Gelu(x + b) → BiasGelu(x, b) or FastGelu(x, b), for one number per element of the last axis."""
+    """Gelu(x + b) → BiasGelu(x, b) or FastGelu(x, b), if b is a vector along the last axis."""
     by_tanh = m.root.op_type == "FastGelu" or (
         m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
     )

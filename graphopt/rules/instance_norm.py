@@ -23,7 +23,7 @@ _NAME = "InstanceNormalization"
 def instance_norm(
     op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
-    """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x), per channel, of scale 1."""
+    """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x) with scale 1, per channel."""
     shape, dtype, epsilon = normalization_operators.facts_of(m, x, eps)
     if normalization_operators.first_axis(m, len(shape)) != 2 or not normalization_operators.is_spatial(
         m, x, 2, scale

@@ -26,7 +26,7 @@ from graphopt.rules.building_blocks.shape_equality import same_shape
     anchors=("ReduceSumSquare",),
 )
 def layer_norm_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) -> Outcome:
-    """BatchNormalization(rows as channels, by their own moments) → LayerNormalization(x) of scale 1."""
+    """BatchNormalization(rows as channels, by their own moments) → LayerNormalization(x) with scale 1."""
     found = _rows_of(m, x, n)
     data = _in_shape(op, m, x, found)
     return normalization_operators.write_unscaled(

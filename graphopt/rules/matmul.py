@@ -27,7 +27,7 @@ from graphopt.rules.building_blocks.element_type_sets import FLOATS
     tags=("onnxruntime:MatMulScaleFusion",),
 )
 def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value | None) -> Outcome:
-    """(x @ w) * c → x @ (w * c), for one number or one per column; (x * c) @ w → x @ (w * c)."""
+    """(x @ w) * c → x @ (w * c), if c is one number or has one per column; (x * c) @ w → x @ (w * c)."""
     at_root = m.root.op_type != "MatMul"
     scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
     if not at_root and fusions.is_gelu_factor(x):

@@ -24,7 +24,7 @@ from graphopt.rules.building_blocks.shape_equality import keeps_shape_of, same_s
 
 @fusion(patterns.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",))
 def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
-    """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
+    """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) with scale 1."""
     return _core(op, m, normalization_operators.LAYER, x, eps, scale)
 
 
@@ -35,7 +35,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: 
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
-    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) of scale 1."""
+    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) with scale 1."""
     return _core(op, m, normalization_operators.RMS, x, eps, scale)
 
 
@@ -74,7 +74,7 @@ def _core(
     eps: ir.Value | None,
     scale: ir.Value | None,
 ) -> Outcome:
-    """A normalization of scale 1, times ``scale`` if there is one."""
+    """A normalization with scale 1, times ``scale`` if there is one."""
     shape, dtype, epsilon = normalization_operators.facts_of(m, x, eps)
     first = normalization_operators.first_axis(m, len(shape))
     if first is None:

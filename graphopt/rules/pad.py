@@ -49,7 +49,7 @@ def _padding(m: Match, x: ir.Value, number: float | bool | None, name: str) -> P
     ),
 )
 def pad_into_conv(op: Builder, m: Match, x: ir.Value, w: ir.Value, rest: tuple[ir.Value, ...]) -> Outcome:
-    """Conv(Pad(x, a), w) → Conv(x, w, pads=a), for zeros on spatial axes."""
+    """Conv(Pad(x, a), w) → Conv(x, w, pads=a), if Pad adds zeros on spatial axes."""
     return _into_spatial_pads(op, m, _padding(m, x, 0, "zeros"), [x, w, *rest])
 
 
@@ -61,7 +61,7 @@ def pad_into_conv(op: Builder, m: Match, x: ir.Value, w: ir.Value, rest: tuple[i
 def pad_into_conv_integer(
     op: Builder, m: Match, x: ir.Value, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """ConvInteger(Pad(x, a), w) → ConvInteger(x, w, pads=a), for the zero point on spatial axes."""
+    """ConvInteger(Pad(x, a), w) → ConvInteger(x, w, pads=a), if Pad adds the zero point on spatial axes."""
     padding = _padding(m, x, 0 if z is None else ir.scalar_of(z), "the zero point")
     inputs = [x, w, z, *rest]
     return _into_spatial_pads(op, m, padding, inputs if z is not None or rest else inputs[:2])
@@ -121,7 +121,7 @@ def pad_into_quantized_conv(
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
 def pad_into_average_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """AveragePool(Pad(x, a)) → AveragePool(x, pads=a, count_include_pad=1), for zeros."""
+    """AveragePool(Pad(x, a)) → AveragePool(x, pads=a, count_include_pad=1), if Pad adds zeros."""
     padding = _padding(m, x, 0, "zeros")
     own = m.attribute(m.root, "pads")
     if own is not None and any(own) and m.attribute(m.root, "count_include_pad") != 1:
@@ -135,7 +135,7 @@ def pad_into_average_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
 def pad_into_max_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """MaxPool(Pad(x, a)) → MaxPool(x, pads=a), for minus infinity (zeros may change sign)."""
+    """MaxPool(Pad(x, a)) → MaxPool(x, pads=a), if Pad adds minus infinity; zeros may change sign."""
     return _into_pool(op, m, _padding(m, x, -np.inf, "minus infinity"), [x])
 
 

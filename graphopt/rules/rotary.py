@@ -78,7 +78,7 @@ class Part:
 def rotary_embedding(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value, s: ir.Value, x: ir.Value | None
 ) -> Outcome:
-    """x * cos + rotate_half(x) * sin → RotaryEmbedding(x, cos, sin), for halves or pairs."""
+    """x * cos + rotate_half(x) * sin → RotaryEmbedding(x, cos, sin); likewise for pairs of elements."""
     paired = any(node.op_type == "Unsqueeze" for node in m.nodes)
     whole = _rotated_tensor(m, a, b, x, pairs=paired)
     joined = m.node("paired" if paired else "joined")

@@ -20,7 +20,7 @@ class VariantRecord:
     """The record of a variant in a file.
 
     Attributes:
-        name: such as ``static-1``.
+        name: its name, such as ``static-1``.
         guard: its assumptions.
         runs: the number of profiled runs that it serves.
         nodes: its number of nodes.

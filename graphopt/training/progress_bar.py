@@ -42,7 +42,7 @@ class ProgressBar:
         return self
 
     def __call__(self, steps: int, loss: float) -> None:
-        """Show a finished step; the argument ``watch`` of :meth:`graphopt.Trainer.fit` calls it."""
+        """Show a finished step; :meth:`graphopt.Trainer.fit` accepts this object as ``watch``."""
         if self._progress is not None:
             self._progress.update(self._task, advance=1, loss=f"{loss:.4g}")
 

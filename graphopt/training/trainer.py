@@ -196,7 +196,8 @@ class Trainer:
                 default the trained model.
 
         Raises:
-            UsageError: the step is from a file and no model is given, or parameters don't fit the model.
+            UsageError: the training step was loaded from a file and ``model`` is omitted, or the parameters
+                don't fit the model.
         """
         if model is None:
             model = self._source

@@ -75,7 +75,7 @@ class Tune:
         return self.budget / parts
 
     def with_share(self, seconds: float, shapes: Iterable[Mapping[str, Shape]] = ()) -> Tune:
-        """This tuning for one of several models: its part of the budget, and other shapes if given."""
+        """A copy for one of several models, with its part of the budget, and with other shapes if given."""
         return replace(self, budget=seconds, shapes=tuple(map(dict, shapes)) or self.shapes)
 
     def __post_init__(self) -> None:

@@ -68,7 +68,7 @@ class Store:
         """Store ``data``; returns its key.
 
         Args:
-            kind: such as ``models`` or ``timings``.
+            kind: the kind of the entry, such as ``models`` or ``timings``.
             data: the contents.
             key: from :func:`key_of`; by default the hash of the contents.
 

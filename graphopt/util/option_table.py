@@ -26,8 +26,8 @@ class Opt:
         metavar: the notation of its value on the command line, which determines the parser; a switch has
             none.
         default: the value of an omitted option; ``False`` for a switch.
-        setting: the type of its value in settings; ``None`` if it is not a setting. The default of a setting
-            is its value in the current settings.
+        setting: the type of its value in settings; ``None`` if it is not a setting. An omitted option that is
+            a setting has the value of the current settings.
         excludes: options that can't be combined with this one.
         needs: options that must be set.
         hint: the next step if ``excludes`` or ``needs`` is violated.

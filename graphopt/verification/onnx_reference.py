@@ -124,7 +124,7 @@ def _self_contained(model: ir.Model) -> onnx.ModelProto:
 
 
 def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
-    """A function from an output's name and feeds to all values in its computation, with a time limit."""
+    """A function of an output's name and feeds that returns all values computed for it, in limited time."""
     from onnx.reference import ReferenceEvaluator
 
     from graphopt.verification import reference_dropping_nan, reference_fixes, reference_widest_float

@@ -78,7 +78,7 @@ class Fact:
         )
 
     def filled(self, number: np.generic | None) -> Fact:
-        """This fact for a tensor whose elements all equal ``number``."""
+        """This fact, with the knowledge that all elements equal ``number``."""
         if number is None or self.container is not None or same_number(self.fill, number):
             return self
         contents = self.contents

@@ -172,7 +172,7 @@ def command(
     results = []
     with publish.ScratchFolder() as folder:
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
-        contestants[0] = replace(contestants[0], model=loaded[0])  # inputs respect the options about dims
+        contestants[0] = replace(contestants[0], model=loaded[0])  # has the dims that the options fix
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None

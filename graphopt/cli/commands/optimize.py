@@ -212,7 +212,7 @@ def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) 
 def _extra_options(
     run: Run, tuning: TuneValues, shapes: tuple[str, ...], files: tuple[str, ...]
 ) -> OptimizeOptions:
-    """Options that result from several options of the command line; the first set of shapes is verified."""
+    """Options derived from several command-line options; only the first set of shapes is verified."""
     found = OptimizeOptions(
         weigh_each=bool(run.verbose or run.console.as_json), command=run.invocation.command
     )
@@ -335,7 +335,7 @@ def _write_to_stdout(model: ir.Model) -> int:
 
 
 def _check_guards(model: ir.Model, report: Report) -> None:
-    """Check that the result has no new guards, which no runtime supports; otherwise nothing is written."""
+    """Raise a UsageError, before anything is written, if the result has new guards: no runtime runs them."""
     from graphopt.ops.graphopt_operators import GUARD, GUARD_DOMAIN, guards_of, type_checks_of
 
     if checks := type_checks_of(model):

@@ -293,7 +293,7 @@ def _unpack_nodes(
 
     Args:
         nodes: nodes of one graph.
-        outer: the graphs whose values bodies may refer to.
+        outer: the enclosing graphs; bodies of ``nodes`` may refer to their values.
     """
     sparse = []
     for node in nodes:

@@ -44,7 +44,7 @@ class Writer:
         return cls(edit, model.graph, copier)
 
     def in_graph(self, graph: ir.Graph) -> Writer:
-        """This writer for another graph of the new model."""
+        """A writer of another graph of the new model, which shares this writer's state."""
         return replace(self, graph=graph)
 
     def with_values(self, values: Mapping[ir.Value, ir.Value | None]) -> Writer:

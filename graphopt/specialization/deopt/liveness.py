@@ -30,7 +30,7 @@ class Live:
 
 
 def live_at(point: ExitPoint, levels: Sequence[Level]) -> Live:
-    """The values live at ``point``, which ``levels`` surround."""
+    """The values live at ``point``; ``levels`` are the graphs that enclose it."""
     read: dict[ir.Value, None] = {point.value: None}
     made: set[ir.Value] = set()
     rows: list[tuple[ir.Value, int]] = []

@@ -23,8 +23,8 @@ from graphopt.transforms.profile._compare_assertions import conflict, is_implied
 class InsertGuards(Pass):
     """Insert a guard after each annotated value, and remove the annotation: ``x → Guard(x)``.
 
-    All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead. Its
-    assertion provides facts, by which other passes fold shapes and Ifs. The result is correct only if a run
+    All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead.
+    Other passes use its assertion as a fact, and fold shapes and Ifs. The result is correct only if a run
     leaves the model at a guard that does not hold. Contents that never varied become a constant.
 
     An annotation is removed without a guard if the value is unused, or if the facts imply or contradict the

@@ -11,7 +11,8 @@ from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
 from graphopt.fusion.loops.reduction_stages import StagePlan, plan_stages
 
-#: Maximum size of an innermost loop, and maximum number of reduced elements, for which vectors are too wide.
+#: An innermost loop of at most this size is too short for vectors; so is one that reduces at most this many
+#: elements.
 _SHORT, _SHORT_REDUCTION = 4, 16
 #: Vectors per block of tiled loops.
 TILE = 4
