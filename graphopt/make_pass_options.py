@@ -112,9 +112,9 @@ def vouch(
         UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its
             range.
     """
-    from graphopt.inputs import dim_options
+    from graphopt.inputs import dim_guarantees
 
-    ranges = dim_options.vouch(model, dims or {}, dim_ranges or {})
+    ranges = dim_guarantees.vouch(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
 
 

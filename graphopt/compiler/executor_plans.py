@@ -75,7 +75,7 @@ def _pipelines(env: Environment, of_plans: Environment, options: ExecutorOptions
 
 def _optimizer(env: Environment) -> Optimize:
     """The function that optimizes a model for a plan, and compares it with the original."""
-    from graphopt.inputs.dim_options import fix_dims
+    from graphopt.inputs.dim_guarantees import fix_dims
     from graphopt.inputs.feeds import InputOptions
 
     def optimize(request: PlanRequest) -> ir.Model:

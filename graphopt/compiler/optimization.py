@@ -266,7 +266,7 @@ def _stated_assumptions(dims: Mapping[str, int], options: Options) -> list[str]:
     if dims:
         found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
     if options.dim_ranges:
-        from graphopt.inputs.dim_options import describe_range
+        from graphopt.inputs.dim_guarantees import describe_range
 
         ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
         found.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")

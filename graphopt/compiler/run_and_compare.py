@@ -55,7 +55,7 @@ def verify(
         UsageError: ``inputs`` does not fit the original, or a file does not exist.
         InvalidModel: a file is not a model.
     """
-    from graphopt.inputs.dim_options import fix_dims
+    from graphopt.inputs.dim_guarantees import fix_dims
 
     env = env.having(options)
     inputs, dims, ranges = env.options["inputs"], env.options["dims"], env.options["dim_ranges"]

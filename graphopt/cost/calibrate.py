@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
+from graphopt.cost.cost_model import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
 from graphopt.cost.select_table import runtime_version
-from graphopt.cost.table import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.process.child import Child

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from graphopt.config import Settings
-from graphopt.cost.table import FORMAT, Costs, read, shipped
+from graphopt.cost.cost_model import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.devices import Device, choose
 from graphopt.ort.installation import version_of

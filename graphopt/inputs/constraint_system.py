@@ -27,7 +27,7 @@ from graphopt.analysis.symbolic import (
     symbols,
 )
 from graphopt.inputs.dim_bindings import Binding, Dimensions, expression
-from graphopt.inputs.integer_bounds import ValueBounds
+from graphopt.inputs.integer_range_analysis import ValueBounds
 from graphopt.inputs.operator_size_constraints import size_constraints
 from graphopt.inputs.size_constraint import SizeConstraint, least
 from graphopt.inputs.size_solver import LARGEST, Range, solve

@@ -17,7 +17,7 @@ from graphopt.analysis.shape_inference.rules.elementwise_binary import elementwi
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim, floordiv, product
-from graphopt.inputs.integer_bounds import ValueBounds
+from graphopt.inputs.integer_range_analysis import ValueBounds
 from graphopt.inputs.size_constraint import Site, SizeConstraint, SizeConstraints, broadcast, equal, least
 
 _Rule: TypeAlias = Callable[[Site], SizeConstraints]

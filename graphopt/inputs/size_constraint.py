@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim
-from graphopt.inputs.integer_bounds import ValueBounds
+from graphopt.inputs.integer_range_analysis import ValueBounds
 
 Kind: TypeAlias = Literal["equal", "broadcast", "least"]
 

@@ -38,6 +38,18 @@ from graphopt.ir.io.load import data_files, load, metadata_of
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json
+from graphopt.ir.nested_graphs import (
+    Scopes,
+    bodies,
+    count_all_nodes,
+    count_nodes,
+    graphs_of,
+    in_order,
+    standard_version,
+    values_of,
+    walk_nodes,
+    with_bodies,
+)
 from graphopt.ir.opaque_parts import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.print_values import constant_text, declared_type, type_text
 from graphopt.ir.printer import (
@@ -74,18 +86,6 @@ from graphopt.ir.schema_checks import (
     find_unknown,
     is_beyond_standard,
     operator_schema,
-)
-from graphopt.ir.scopes import (
-    Scopes,
-    bodies,
-    count_all_nodes,
-    count_nodes,
-    graphs_of,
-    in_order,
-    standard_version,
-    values_of,
-    walk_nodes,
-    with_bodies,
 )
 from graphopt.ir.standard_functions import TensorKind, standard_function
 from graphopt.ir.topological_order import feed_order, find_cycle, is_sorted, sort_model

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Container, Iterator, Sequence
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.scopes import with_bodies
+from graphopt.ir.nested_graphs import with_bodies
 
 ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
 """Names that exporters use for unknown dims. Dims with these names are unrelated."""

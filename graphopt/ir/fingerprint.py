@@ -15,8 +15,8 @@ from typing import Any
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import is_overridable
+from graphopt.ir.nested_graphs import bodies, normal_imports, walk_nodes, with_bodies
 from graphopt.ir.opaque_parts import opaque_type
-from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies
 from graphopt.ir.topological_order import feed_order
 from graphopt.ir.weights import hash_of
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE, READ_RECORD, constant_of
-from graphopt.ir.scopes import with_bodies
+from graphopt.ir.nested_graphs import with_bodies
 from graphopt.ir.weights import hash_of
 
 #: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.

@@ -14,7 +14,7 @@ import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.scopes import graphs_of, values_of, with_bodies
+from graphopt.ir.nested_graphs import graphs_of, values_of, with_bodies
 
 #: Key in ``Value.meta`` of onnx-ir's annotations: names by role, such as ``SCALE_TENSOR``.
 _ROLES = "quant_parameter_tensor_names"

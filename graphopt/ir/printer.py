@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import constant_of, is_overridable
+from graphopt.ir.nested_graphs import graphs_of
 from graphopt.ir.print_values import attribute_text, constant_text, declared_type, inline_text, quoted
-from graphopt.ir.scopes import graphs_of
 
 #: Text of a value's type, such as ``f32[B, 4]``; ``None`` if it is unknown.
 Types = Callable[[onnx_ir.Value], str | None]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import nearest_names
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.nested_graphs import Scopes, graphs_of
 from graphopt.ir.provenance import label
-from graphopt.ir.scopes import Scopes, graphs_of
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.nested_graphs import bodies
 from graphopt.ir.schema_checks import operator_schema
-from graphopt.ir.scopes import bodies
 
 
 class StandardFunction(NamedTuple):

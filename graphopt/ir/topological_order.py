@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.nested_graphs import bodies, in_order, with_bodies
 from graphopt.ir.provenance import label
-from graphopt.ir.scopes import bodies, in_order, with_bodies
 
 T = TypeVar("T", bound=Hashable)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.scopes import graphs_of
+from graphopt.ir.nested_graphs import graphs_of
 
 
 class TakenNames:

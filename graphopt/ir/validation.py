@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
+from graphopt.ir.nested_graphs import graphs_of, in_order, walk_nodes
 from graphopt.ir.opaque_parts import opaque_type
 from graphopt.ir.printer import print_neighbourhood
 from graphopt.ir.provenance import label
-from graphopt.ir.scopes import graphs_of, in_order, walk_nodes
 from graphopt.ir.topological_order import cycle_of, find_cycle
 from graphopt.ir.weights import size_fault
 

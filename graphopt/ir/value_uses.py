@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.scopes import bodies, walk_nodes, with_bodies
+from graphopt.ir.nested_graphs import bodies, walk_nodes, with_bodies
 
 
 def use_count(value: onnx_ir.Value) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.scopes import graphs_of
+from graphopt.ir.nested_graphs import graphs_of
 from graphopt.util.text_tables import counted
 
 _HASH = "graphopt.hash"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.rewrite import ort_qdq_propagation
+from graphopt.rewrite import ort_qdq_miscompilation
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 
@@ -31,7 +31,7 @@ class QuantizedPairs:
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
         """The pairs of ``model``; ``None`` if it has no quantizers."""
-        if not ort_qdq_propagation.has_quantizers(model):
+        if not ort_qdq_miscompilation.has_quantizers(model):
             return None
         return cls(frozenset(node for pair in _merged_pairs(model, cx) for node in pair))
 
@@ -41,14 +41,15 @@ class QuantizedPairs:
         onnxruntime removes this Clip, but only after merging pairs.
         """
         if any(
-            ort_qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph
+            ort_qdq_miscompilation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph
         ):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
         for dequantize, quantize in list(_merged_pairs(model, cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue
             cx.forget_reads()
-            ort_qdq_propagation.merges_pairs(cx, dequantize)  # reads the parameters that the Clip depends on
+            # reads the parameters that the Clip depends on
+            ort_qdq_miscompilation.merges_pairs(cx, dequantize)
             clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
             cx.edit.insert_before(quantize, [clip])
             cx.edit.set_input(quantize, 0, clip.outputs[0])
@@ -62,6 +63,6 @@ def _merged_pairs(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.No
     for graph in ir.graphs_of(model):
         for node in graph:
             # few quantized values are quantized again, so that a search from this end visits fewer nodes
-            dequantize = ort_qdq_propagation.dequantized_before(node)
-            if dequantize is not None and ort_qdq_propagation.merges_pairs(cx, dequantize) is node:
+            dequantize = ort_qdq_miscompilation.dequantized_before(node)
+            if dequantize is not None and ort_qdq_miscompilation.merges_pairs(cx, dequantize) is node:
                 yield dequantize, node

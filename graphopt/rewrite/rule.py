@@ -51,7 +51,7 @@ class Rule:
             recognize other forms of the function, or write other operators, share the name. Empty unless the
             rule recognizes a larger pattern.
         workaround: whether the rule makes models loadable that onnxruntime fails to load
-            (:mod:`graphopt.rewrite.ort_qdq_propagation`).
+            (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
     """
 
     name: str

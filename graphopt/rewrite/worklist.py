@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import ort_lost_outputs, ort_qdq_propagation
+from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.replacement_builder import Builder
@@ -70,7 +70,7 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = ort_qdq_propagation.has_quantizers(model)
+        self._quantized = ort_qdq_miscompilation.has_quantizers(model)
         self._reads = ir.read_record_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -155,7 +155,7 @@ class _Run:
     def _would_miscompile(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether onnxruntime would miscompile quantized values around the result."""
         workaround = self._index.has_workaround
-        return ort_qdq_propagation.would_miscompile(
+        return ort_qdq_miscompilation.would_miscompile(
             self._cx, match.root, values, match.nodes, builder.made, workaround=workaround
         )
 

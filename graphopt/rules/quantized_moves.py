@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Builder, Exact, Match, Outcome, ort_qdq_propagation, rule
+from graphopt.rewrite import Builder, Exact, Match, Outcome, ort_qdq_miscompilation, rule
 from graphopt.rules.building_blocks import quantizers
 from graphopt.rules.building_blocks.operands import operand, producer_of
 from graphopt.rules.building_blocks.quantizers import BYTES, WORDS, is_quantizer
@@ -111,14 +111,14 @@ _MAX_PARTS = 16
 def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
     for domain in quantizers.DOMAINS:
         dequantized = op.domain(domain).DequantizeLinear(x, d.rest(), tag="dequantize")
-        yield op.one_of(*ort_qdq_propagation.MOVERS)(dequantized, r.rest())
+        yield op.one_of(*ort_qdq_miscompilation.MOVERS)(dequantized, r.rest())
 
 
 @rule(_moved_behind, numerics=Exact, workaround=True)
 def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
     """move(DequantizeLinear(x)) → DequantizeLinear(move(x)), if onnxruntime can't load the original."""
     dequantize = m.node("dequantize")
-    if not ort_qdq_propagation.fails_to_load(m.cx, m.root):
+    if not ort_qdq_miscompilation.fails_to_load(m.cx, m.root):
         return m.no("onnxruntime loads it", x)
     if not _supports_integers(m, m.root, m.dtype(x)):
         return m.no("runtimes may not support it for these integers", x)
@@ -128,9 +128,9 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
 
 
 @rule(
-    lambda op, x, b: op.QuantizeLinear(op.one_of(*ort_qdq_propagation.MOVERS)(x.rest()), b.rest()),
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*ort_qdq_miscompilation.MOVERS)(x.rest()), b.rest()),
     lambda op, x, b: op.domain(ir.MICROSOFT).QuantizeLinear(
-        op.one_of(*ort_qdq_propagation.MOVERS)(x.rest()), b.rest()
+        op.one_of(*ort_qdq_miscompilation.MOVERS)(x.rest()), b.rest()
     ),
     numerics=Exact,
     workaround=True,
@@ -142,8 +142,8 @@ def quantize_before_moves(op: Builder, m: Match, b: Any) -> Outcome:
     """
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
-    while not (moves and ort_qdq_propagation.quantizes_other_readers(moves[-1])):
-        move = producer_of(value, *ort_qdq_propagation.MOVERS, graph=m.graph)
+    while not (moves and ort_qdq_miscompilation.quantizes_other_readers(moves[-1])):
+        move = producer_of(value, *ort_qdq_miscompilation.MOVERS, graph=m.graph)
         if move is None:
             return m.no("onnxruntime quantizes it for no other reader", value)
         if not _supports_integers(m, move, dtype):

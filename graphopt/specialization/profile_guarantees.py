@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_options import resolve_ranges, vouch
+from graphopt.inputs.dim_guarantees import resolve_ranges, vouch
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.profile import Pattern, Profile

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.cli.options import option_values
+from graphopt.cli.options import resolve_options
 from graphopt.cost import Costs, calibrate, shipped
-from graphopt.cost.table import read
+from graphopt.cost.cost_model import read
 from graphopt.ort.devices import CPU, Device
 from tests.cli.conftest import Invoke
 
@@ -76,7 +76,7 @@ def test_doctor_reports_the_rest_after_an_unreadable_table(invoke: Invoke) -> No
 def test_device_without_figures_prints_no_parentheses(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(option_values, "chosen_device", lambda run: Device("cuda"))
+    monkeypatch.setattr(resolve_options, "chosen_device", lambda run: Device("cuda"))
     shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
     assert "no figures for CUDA\n" in shown and "()" not in shown
 

@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_options import fix_dims, resolve_ranges
+from graphopt.inputs.dim_guarantees import fix_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.util.parse_values import parse_ranges, parse_sizes
 from tests.cli.conftest import Invoke

@@ -16,8 +16,8 @@ from graphopt.cli.main import cli
 from graphopt.cli.reproducer.recorded_command import Recorded
 from graphopt.cli.reproducer.rerun import rerun
 from graphopt.cost import shipped
+from graphopt.cost.cost_model import read
 from graphopt.cost.select_table import store_measured_table
-from graphopt.cost.table import read
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU
 from graphopt.util.disk_store import Store

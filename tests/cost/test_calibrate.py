@@ -11,7 +11,7 @@ import pytest
 from graphopt.cost import Axis
 from graphopt.cost.calibrate import TWIN, GridPoint, HarnessStopwatch, calibrate
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, CompetingModels, Subject
-from graphopt.cost.table import choices
+from graphopt.cost.cost_model import choices
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import CPU

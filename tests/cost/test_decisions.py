@@ -15,7 +15,7 @@ from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.cost import Costs, Decision, shipped
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
-from graphopt.cost.table import UNUSED_FIGURES, choices
+from graphopt.cost.cost_model import UNUSED_FIGURES, choices
 from graphopt.errors import UsageError
 from tests.model_testing import ATTENTION_STEPS, ops, parse, run_pipeline
 

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
-from graphopt.rewrite import ort_qdq_propagation
+from graphopt.rewrite import ort_qdq_miscompilation
 
 #: Two pairs with different parameters, which onnxruntime merges if ``q``, ``d`` and ``p`` have no other readers.
 _PAIRS = """
@@ -313,6 +313,6 @@ def test_onnxruntime_merges_only_pairs_with_own_parameters(scales: tuple[float, 
     }}""")
     parsed = ir.from_proto(model)
     cx = context_for(parsed)
-    assert any(ort_qdq_propagation.merges_pairs(cx, node) is not None for node in parsed.graph) is joined
+    assert any(ort_qdq_miscompilation.merges_pairs(cx, node) is not None for node in parsed.graph) is joined
     off, default = (_run(model, optimizes=optimizes, dims=(64,)) for optimizes in (False, True))
     assert np.array_equal(off[0], default[0]) is not joined

@@ -16,7 +16,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import completion_values, option_values, shared_options
+from graphopt.cli.options import completion_values, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
@@ -152,7 +152,7 @@ def command(
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.latencies import blocks, drawing
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.inputs.shape_grids import parse_grid
+    from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
@@ -160,14 +160,14 @@ def command(
     from graphopt.timing.bench import Bench, SharedBuffers, cuda_options
 
     check_file(chosen.plot, [".svg"])
-    grid = parse_grid(input_shapes)
+    grid = parse_shape_sets(input_shapes)
     inputs = InputOptions.parse((), input_files, run.settings.seed)
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
     _check_models(models)
     _check_against(models, against)
     loaded = [api.load_model(path) for path in models]  # before the line about the device
     inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
-    device = option_values.chosen_device(run)
+    device = resolve_options.chosen_device(run)
     provider_options = cuda_options(device, **asdict(cuda))
     results = []
     with publish.ScratchFolder() as folder:
@@ -224,7 +224,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
         hint = "leave it out, or bench one model at a time"
         if against:
             raise UsageError(f"--against {why}", hint=hint)
-        option_values.check_idle(["Passes"], why, hint, besides=["share_buffers"])
+        resolve_options.check_idle(["Passes"], why, hint, besides=["share_buffers"])
 
 
 def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
@@ -288,7 +288,7 @@ class _Contestants:
     def _kernel_options_of(self, model: ir.Model) -> SessionChoice:
         """The session options that ``model`` needs: its kernels."""
         with self._run.console.progress("kernels") as advance:
-            return option_values.libraries_of(self._run, model, self._device, self._kernels, advance).choice
+            return resolve_options.libraries_of(self._run, model, self._device, self._kernels, advance).choice
 
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:

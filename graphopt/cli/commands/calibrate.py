@@ -10,7 +10,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Seconds, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -74,15 +74,15 @@ def command(
     """
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cost.calibrate import calibrate
+    from graphopt.cost.cost_model import ENOUGH_PASSES
     from graphopt.cost.select_table import costs_for, store_measured_table
-    from graphopt.cost.table import ENOUGH_PASSES
     from graphopt.util.disk_store import Store
     from graphopt.util.text_tables import counted
 
     check_file(output, [".json"])
     if forget and (show or store is not None or budget is not None or output is not None):
         raise UsageError("--forget measures and shows nothing", hint="graphopt calibrate --forget")
-    device = option_values.chosen_device(run)
+    device = resolve_options.chosen_device(run)
     if forget:
         return _forget(run, device)
     if show:
@@ -133,7 +133,7 @@ def _overview(costs: Costs) -> Table:
 
 def _fixed_decision(grid: Grid) -> str:
     """The decision that is independent of the figures."""
-    from graphopt.cost.table import UNUSED_FIGURES
+    from graphopt.cost.cost_model import UNUSED_FIGURES
 
     return UNUSED_FIGURES.get(grid.op, "")
 

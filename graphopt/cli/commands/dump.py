@@ -14,7 +14,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
@@ -142,7 +142,7 @@ def _check(pass_by_pass: bool, **given: bool) -> None:
         raise UsageError("--full and --diff exclude each other")
     if not pass_by_pass:
         hint = "without it, the unmodified model is printed"
-        option_values.check_idle(["Passes"], "needs --pass-by-pass", hint)
+        resolve_options.check_idle(["Passes"], "needs --pass-by-pass", hint)
 
 
 @dataclass(frozen=True)

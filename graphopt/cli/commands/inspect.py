@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes, human_count
 
@@ -52,7 +52,7 @@ def command(run: Run, model: Path) -> Output:
     if Profile.is_at(model):
         return _profile_output(run, Profile.read(model))
     if api.is_bundle(model):
-        option_values.check_idle(["Inputs"], "has no effect on a bundle", "leave it out")
+        resolve_options.check_idle(["Inputs"], "has no effect on a bundle", "leave it out")
         return views.output(run, Bundle(model))
     loaded = api.load_model(model)
     choices = run.compiler.vouched(loaded)
@@ -93,7 +93,7 @@ def command(run: Run, model: Path) -> Output:
 def _profile_output(run: Run, profile: Profile) -> Output:
     from graphopt.cli.views.profiles import profile_blocks
 
-    option_values.check_idle(["Inputs"], "has no effect on a profile", "leave it out")
+    resolve_options.check_idle(["Inputs"], "has no effect on a profile", "leave it out")
     inputs = dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs)
     return Output(profile.to_dict(), profile_blocks(profile, [*inputs], run.verbose))
 

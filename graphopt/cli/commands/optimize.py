@@ -217,9 +217,9 @@ def _extra_options(
         weigh_each=bool(run.verbose or run.console.as_json), command=run.invocation.command
     )
     if tuning.tune:
-        from graphopt.inputs.shape_grids import parse_grid
+        from graphopt.inputs.shape_sets import parse_shape_sets
 
-        grid: list[dict[str, Shape]] = parse_grid(shapes)
+        grid: list[dict[str, Shape]] = parse_shape_sets(shapes)
         shapes = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())
         found["tune"] = tuning.of(grid)
     if shapes or files:

@@ -12,7 +12,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_relations, option_values, shared_options
+from graphopt.cli.options import option_relations, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
@@ -127,7 +127,7 @@ def command(
     from graphopt.profile import Profile
 
     if output is None:
-        option_values.check_idle(
+        resolve_options.check_idle(
             ["Verification", "Inputs", "Device"],
             "has no effect without -o: nothing is compared",
             "-o OUT.onnx",

@@ -12,7 +12,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
@@ -103,7 +103,7 @@ def command(
     check_file(output, [".json"])
     wanted = list(_requested_runs(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
     loaded = api.load_model(model)
-    device = option_values.chosen_device(run)
+    device = resolve_options.chosen_device(run)
     with Recorder(loaded, device, requires_grad, Watch(watch or "shapes"), watch_limit) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
         before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they are not compatible
@@ -130,7 +130,7 @@ def _requested_runs(
 ) -> Iterator[tuple[str, InputOptions]]:
     """The requested runs, each with a description."""
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.inputs.shape_grids import parse_grid
+    from graphopt.inputs.shape_sets import parse_shape_sets
 
     common = InputOptions.parse((), files, run.settings.seed)
     for path in recorded:
@@ -142,7 +142,7 @@ def _requested_runs(
                 "--runs needs generated inputs", hint="--input-shape NAME:1x128,1x64 gives their shapes"
             )
         return
-    for sizes in parse_grid(shapes):
+    for sizes in parse_shape_sets(shapes):
         words = ", ".join(f"{name} {list(shape)}" for name, shape in sizes.items())
         for number in range(runs or 1):
             yield words, replace(common, shapes=sizes, seed=common.seed + number)

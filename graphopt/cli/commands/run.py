@@ -10,7 +10,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Table, human_seconds
@@ -98,10 +98,10 @@ def command(
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     pairs = tuple(run.options.get("share_buffers", ()))
     shared = shared_names(pairs, Signature.of(loaded)) if pairs else {}
-    device = option_values.chosen_device(run)
+    device = resolve_options.chosen_device(run)
     with run.console.progress("running") as advance:
         if bundle is None:
-            libraries = option_values.libraries_of(run, loaded, device, kernels, advance).paths
+            libraries = resolve_options.libraries_of(run, loaded, device, kernels, advance).paths
             trial = run.compiler.try_out(
                 loaded,
                 optimizations=optimizations,

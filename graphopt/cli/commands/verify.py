@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
@@ -63,9 +63,9 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     if api.is_bundle(candidate):
         return _verify_bundle(run, original, candidate, signature=signature)
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the line about the device
-    device = option_values.chosen_device(run)
+    device = resolve_options.chosen_device(run)
     with run.console.progress("verifying") as advance:
-        libraries = option_values.libraries_of(run, loaded[1], device, kernels, advance).paths
+        libraries = resolve_options.libraries_of(run, loaded[1], device, kernels, advance).paths
         verdict = run.compiler.verify(
             original,
             candidate,
@@ -98,7 +98,7 @@ def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool
         )
     bundle, model = Bundle(candidate), api.load_model(original)
     bundle.check()
-    option_values.chosen_device(run)
+    resolve_options.chosen_device(run)
     guards = {variant.name: variant.guard for variant in bundle.plan.variants}
     found = {}
     for name in bundle.names:

@@ -86,8 +86,8 @@ def command(
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> int:
-            from graphopt.cli.options.option_values import take_options
             from graphopt.cli.options.path_conflicts import check_apart, written_paths
+            from graphopt.cli.options.resolve_options import take_options
 
             assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)

@@ -14,7 +14,7 @@ import click
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
-from graphopt.cli.options import option_relations, option_values, shared_options
+from graphopt.cli.options import option_relations, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -141,7 +141,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         watch=chosen.watch or "inputs",
         compile_log=chosen.compile_log,
     )
-    option_values.chosen_device(run)
+    resolve_options.chosen_device(run)
     rounds = chosen.rounds or 1
     with ExitStack() as stack:
         if chosen.fuser is not None:

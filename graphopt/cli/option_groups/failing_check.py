@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Runs, Seconds
 from graphopt.errors import RuntimeFailure
 from graphopt.util.text_tables import Line
@@ -68,7 +68,7 @@ def prepare(run: Run, model: Path, chosen: CheckValues) -> tuple[Trial, CheckOpt
         chosen.check,
         found.options.numerics,
         found.inputs or run.compiler.inputs,
-        option_values.chosen_device(run),
+        resolve_options.chosen_device(run),
         chosen.growth or GROWTH,
         run.settings.verify_seconds if chosen.seconds is None else chosen.seconds,
         run.settings.memory_limit,

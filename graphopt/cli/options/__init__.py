@@ -1,7 +1,7 @@
 """Options that commands share.
 
 - ``shared_options.py``: the options, most of them from the table :data:`graphopt.optimize_options.OPTIONS`.
-- ``option_values.py``: their values as objects: the pipeline, the device, the kernel libraries.
+- ``resolve_options.py``: the objects that they select: the pipeline, the device, the kernel libraries.
 - ``parameter_types.py``: types of values: paths to read or write, counts, sizes and times.
 - ``option_relations.py``: options that require or exclude others.
 - ``path_conflicts.py``: arguments that name the same file for input and output.

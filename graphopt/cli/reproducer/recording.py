@@ -255,7 +255,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     """The passes of the command as pipeline text, with named pipelines expanded."""
     if "pre_passes" not in context.params:
         return None
-    from graphopt.cli.options.option_values import chosen_pipeline
+    from graphopt.cli.options.resolve_options import chosen_pipeline
     from graphopt.debug.trial_run import steps_text
     from graphopt.passes.pipelines import make_pipeline
 

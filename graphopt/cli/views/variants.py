@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli.options import option_values
+from graphopt.cli.options import resolve_options
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import GraphoptError
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
@@ -42,7 +42,7 @@ def output(run: Run, bundle: Bundle) -> Output:
 
     items = variant_sizes_of_bundle(bundle)
     if run.verbose:
-        device = option_values.chosen_device(run, explains_auto=False)
+        device = resolve_options.chosen_device(run, explains_auto=False)
         with run.console.progress("measuring sessions"):
             items = measured(items, bundle, device)
     plan, checked = bundle.plan, bundle.check()
@@ -94,7 +94,7 @@ def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | N
     items = variant_sizes_of_model(model, plan)
     if not items or not run.verbose:
         return items, None
-    device = option_values.chosen_device(run, explains_auto=False)
+    device = resolve_options.chosen_device(run, explains_auto=False)
     try:
         with run.console.progress("measuring a session"):
             return items, session_bytes(model, path, device)

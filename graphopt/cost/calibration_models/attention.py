@@ -14,7 +14,7 @@ from graphopt.cost.calibration_models.competing_models import (
     competing_models,
     random,
 )
-from graphopt.cost.table import Axis
+from graphopt.cost.cost_model import Axis
 
 _HEADS, _SIZE, _GROUPS = 8, 64, 2
 _HIDDEN = _HEADS * _SIZE

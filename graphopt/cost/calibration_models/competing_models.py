@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.cost.table import Axis
+from graphopt.cost.cost_model import Axis
 from graphopt.ort.session_options import SessionChoice
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from graphopt.cost.calibration_models.competing_models import (
     competing_models,
     random,
 )
-from graphopt.cost.table import Axis
+from graphopt.cost.cost_model import Axis
 
 
 def _shared_input(count: int, width: int, rows: int) -> CompetingModels:

@@ -8,7 +8,7 @@ from graphopt.ir import name_references
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.constants import ConstantEdits
 from graphopt.ir.editor.state import graph_of
-from graphopt.ir.scopes import bodies, with_bodies
+from graphopt.ir.nested_graphs import bodies, with_bodies
 from graphopt.ir.value_uses import replace_uses, replace_within
 
 

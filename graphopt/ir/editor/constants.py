@@ -10,8 +10,8 @@ from graphopt.ir import name_references
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.values import ValueEdits
 from graphopt.ir.initializer_reads import read_record_of
+from graphopt.ir.nested_graphs import normal_imports
 from graphopt.ir.schema_checks import operator_schema
-from graphopt.ir.scopes import normal_imports
 
 
 class ConstantRefused(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.editor.state import EditorState, detach, graph_of
-from graphopt.ir.scopes import bodies
+from graphopt.ir.nested_graphs import bodies
 from graphopt.ir.value_uses import is_read, read_instead, read_nothing, replace_uses
 
 

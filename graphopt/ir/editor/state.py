@@ -8,7 +8,7 @@ from typing import Protocol
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
-from graphopt.ir.scopes import Scopes
+from graphopt.ir.nested_graphs import Scopes
 from graphopt.ir.unique_names import TakenNames
 
 

@@ -19,7 +19,7 @@ from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import LOOSE_REFERENCES
 from graphopt.ir.name_references import rename
-from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bodies
+from graphopt.ir.nested_graphs import bodies, graphs_of, in_order, walk_nodes, with_bodies
 
 _Attribute = onnx.AttributeProto
 #: Maximum number of names in a remark.

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.nested_graphs import bodies, with_bodies
 from graphopt.ir.provenance import record_origin
-from graphopt.ir.scopes import bodies, with_bodies
 
 
 def captures(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from graphopt.errors import UnsupportedModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.editor import Editor
+from graphopt.ir.nested_graphs import bodies, normal_imports, walk_nodes
 from graphopt.ir.provenance import label, origins_within
 from graphopt.ir.region.clone import Cloner
 from graphopt.ir.schema_checks import RUNTIME_DOMAINS, operator_schema
-from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
 
 #: Maximum characters of the call's name in the names of inlined values.
 _PREFIX = 80

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from graphopt.errors import UnsupportedModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.editor import Editor
+from graphopt.ir.nested_graphs import bodies, normal_imports, standard_version, walk_nodes
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.region.clone import reads
 from graphopt.ir.schema_checks import is_beyond_standard
-from graphopt.ir.scopes import bodies, normal_imports, standard_version, walk_nodes
 from graphopt.ir.value_uses import read_instead, readers
 
 #: First IR version with functions.

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
-from graphopt.rewrite import ort_lost_outputs, ort_qdq_propagation
+from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = ort_qdq_propagation.has_quantizers(model)
+        quantized = ort_qdq_miscompilation.has_quantizers(model)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -88,11 +88,13 @@ class _Scope:
 def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
     few = itertools.islice(
-        ir.readers(first.outputs[0]), ort_qdq_propagation.MAX_READERS
+        ir.readers(first.outputs[0]), ort_qdq_miscompilation.MAX_READERS
     )  # the check below visits no more readers
-    if not any(user.op_type in ort_qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
+    if not any(
+        user.op_type in ort_qdq_miscompilation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))
+    ):
         return False
-    return ort_qdq_propagation.would_miscompile(cx, node, first.outputs, workaround=True)
+    return ort_qdq_miscompilation.would_miscompile(cx, node, first.outputs, workaround=True)
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:

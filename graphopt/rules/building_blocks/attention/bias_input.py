@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, equals_in_valid_runs
-from graphopt.rules.building_blocks.attention.scores import Mask, Term, tensor_of
+from graphopt.rules.building_blocks.attention.scores_and_masks import Mask, Term, tensor_of
 from graphopt.rules.building_blocks.axes import unsqueeze
 
 

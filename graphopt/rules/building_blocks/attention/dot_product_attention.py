@@ -15,9 +15,10 @@ from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Minimum
 from graphopt.context import Dim
 from graphopt.rewrite import Match
+from graphopt.rules.building_blocks.attention.causal_masks import step_of
 from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, same_dim, unmerged
 from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
-from graphopt.rules.building_blocks.attention.scores import (
+from graphopt.rules.building_blocks.attention.scores_and_masks import (
     MINUS_INFINITY,
     Mask,
     Scores,
@@ -26,7 +27,6 @@ from graphopt.rules.building_blocks.attention.scores import (
     tensor_of,
     unscaled,
 )
-from graphopt.rules.building_blocks.attention.step_matrices import step_of
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 

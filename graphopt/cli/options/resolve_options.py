@@ -1,4 +1,4 @@
-"""Values of shared options as objects for commands: pipeline, device, kernel libraries, inputs."""
+"""Resolve shared options to the objects that commands use: pipeline, device, kernel libraries, inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step matrices: one number up to a diagonal and another beyond it, such as causal masks.
+"""Causal masks and other step matrices: one number up to a diagonal and another beyond it.
 
 Exporters compute them from constants, by Trilu or by comparing positions, slice them, and convert them from
 booleans to numbers. The two numbers and the diagonal are propagated through all of these operators.

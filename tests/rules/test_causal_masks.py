@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.ort import session
 from graphopt.rewrite import Match
-from graphopt.rules.building_blocks.attention.step_matrices import Reader, step_of
+from graphopt.rules.building_blocks.attention.causal_masks import Reader, step_of
 
 #: S queries and T keys; ``y`` is the mask.
 HEAD = """

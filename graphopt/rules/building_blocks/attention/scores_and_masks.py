@@ -1,4 +1,4 @@
-"""Attention scores in any form: q @ k.T * scale, with biases and masks.
+"""Attention scores in any form, q @ k.T * scale, with the biases and masks on them.
 
 Sizes: B batches, N heads, S queries, T keys, D elements of a head.
 """

@@ -1,11 +1,11 @@
-"""Several shapes for the same inputs."""
+"""Several sets of shapes for the same inputs."""
 
 from __future__ import annotations
 
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.inputs.shape_grids import parse_grid
+from graphopt.inputs.shape_sets import parse_shape_sets
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ from graphopt.inputs.shape_grids import parse_grid
     ],
 )
 def test_grids(texts: list[str], grid: list[dict[str, tuple[int, ...]]]) -> None:
-    assert parse_grid(texts) == grid
+    assert parse_shape_sets(texts) == grid
 
 
 def test_different_numbers_of_shapes_are_refused() -> None:
     with pytest.raises(UsageError, match="different numbers of shapes: x 2, y 3"):
-        parse_grid(["x:1x3,8x3", "y:1x1,2x1,3x1"])
+        parse_shape_sets(["x:1x3,8x3", "y:1x1,2x1,3x1"])
 
 
 def test_a_malformed_shape_is_refused() -> None:
     with pytest.raises(UsageError, match="can't read the input shape"):
-        parse_grid(["x:1x3,bx3"])
+        parse_shape_sets(["x:1x3,bx3"])

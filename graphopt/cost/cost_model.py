@@ -1,4 +1,4 @@
-"""Relative times of fused operators, and decisions based on them.
+"""The cost model of fused operators: their relative times, and decisions based on these.
 
 A figure is a *ratio*: the time of a fused operator over that of the nodes it replaces, as optimized by
 onnxruntime. Ratios are measured at some sizes, interpolated between them over the logarithms of the sizes,

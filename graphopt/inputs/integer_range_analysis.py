@@ -1,4 +1,4 @@
-"""Bounds on the elements of integer tensors, as expressions over the sizes of inputs.
+"""Range analysis of integer tensors: bounds on their elements, as expressions over the sizes of inputs.
 
 Indices that a graph computes, such as positions of tokens, are results of a few operators, such as Range and
 Shape. Their upper bound is a lower bound for the size of the axis that they index.

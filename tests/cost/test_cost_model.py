@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.cost import Axis, Costs, Grid, shipped
-from graphopt.cost.table import read
+from graphopt.cost.cost_model import read
 from graphopt.errors import UsageError
 
 LENGTH = Axis("length", (32, 128, 512), 128)

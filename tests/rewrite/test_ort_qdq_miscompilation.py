@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
-from graphopt.rewrite import ort_qdq_propagation
+from graphopt.rewrite import ort_qdq_miscompilation
 
 #: Operators that move elements of ``d`` to ``t``, and their constants.
 _MOVES = {
@@ -129,5 +129,5 @@ def test_predicates_look_through_several_moves() -> None:
     }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
     cx = context_for(model)
-    told = {node.op_type: ort_qdq_propagation.fails_to_load(cx, node) for node in model.graph}
+    told = {node.op_type: ort_qdq_miscompilation.fails_to_load(cx, node) for node in model.graph}
     assert told == {"DequantizeLinear": False, "Transpose": True, "Reshape": True, "Sin": False}

@@ -1,4 +1,4 @@
-"""Several shapes for the same inputs, from repeated ``--input-shape`` options."""
+"""Sets of shapes, one shape for each input in a set, from repeated ``--input-shape`` options."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from graphopt.inputs.feeds import parse_shape
 Shapes = dict[str, Shape]
 
 
-def parse_grid(texts: Iterable[str]) -> list[Shapes]:
+def parse_shape_sets(texts: Iterable[str]) -> list[Shapes]:
     """The sets of shapes to try, in order; without options, one empty set.
 
     ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes; two options ``--input-shape x:…`` have the
     same effect. The first shapes of several inputs form the first set, the second shapes the second set, and
     so on; an input with one shape has it in all sets.
 
-    >>> parse_grid(["x:1x8,4x8", "n:2"])
+    >>> parse_shape_sets(["x:1x8,4x8", "n:2"])
     [{'x': (1, 8), 'n': (2,)}, {'x': (4, 8), 'n': (2,)}]
 
     Raises:
