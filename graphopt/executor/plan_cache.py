@@ -226,7 +226,7 @@ class GuardedPlans:
     """An immutable sequence of guarded plans, which is replaced as a whole, so that runs need no lock.
 
     Attributes:
-        plans: in the order in which their guards are checked.
+        plans: the plans, in the order in which their guards are checked.
         dispatch: returns the index of the plan for given feeds.
     """
 

@@ -34,7 +34,7 @@ def check_names(structure: Nested | None, known: list[str], kind: str) -> None:
     """Check that the names in ``structure`` are distinct and among ``known``.
 
     Args:
-        kind: for messages, such as ``input``.
+        kind: a noun for messages, such as ``input``.
 
     Raises:
         UsageError: a name is unknown or occurs twice.

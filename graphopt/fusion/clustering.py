@@ -33,7 +33,7 @@ class Cluster:
     Attributes:
         order: position in the order of execution.
         nest: the loops; ``None`` for a node that can't be computed in loops.
-        nodes: in reverse order during clustering, in graph order afterwards.
+        nodes: its nodes, in reverse order during clustering, in graph order afterwards.
         reason: the reason why the cluster is not part of its readers' cluster.
     """
 

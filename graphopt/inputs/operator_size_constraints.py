@@ -289,7 +289,7 @@ def _gather(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _elements(site: Site) -> Iterator[SizeConstraint]:
-    """Indices of the same rank as the data, and not larger on the other axes."""
+    """The indices have the rank of the data, and are larger at most along ``axis``."""
     yield from _gather(site)
     data, indices = site.shape(0), site.shape(1)
     axis = site.attribute("axis", 0) % len(data)

@@ -85,7 +85,7 @@ def _nearest(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: 
 def _two_changes(
     rule: SizeConstraint, sizes: Mapping[str, int], ranges: Mapping[str, Range], late: Collection[str]
 ) -> dict[str, int]:
-    """Nearby sizes of two symbols for which ``rule`` holds, such as factors of a product, if any."""
+    """Nearby sizes of two symbols, such as factors of a product, that satisfy ``rule``; empty if none do."""
     names = [name for name in _names(rule) if sizes[name] and name not in late]
     for step in range(1, _STEPS):
         for one, other in permutations(names, 2):

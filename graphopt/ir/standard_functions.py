@@ -14,7 +14,7 @@ class StandardFunction(NamedTuple):
     """The standard's definition of a node as a function.
 
     Attributes:
-        function: the function of the operator's inputs. The function may import an older opset version.
+        function: a function with the operator's inputs as parameters. It may import an older opset version.
         outputs: indices of the operator's outputs that it returns; outputs that the node omits may be
             missing.
     """

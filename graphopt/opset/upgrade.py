@@ -68,7 +68,7 @@ def _type_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
 
 
 def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Opset 10 has asymmetric coordinates; the nearest one is rounded down, or up when shrinking."""
+    """Opset 10 has asymmetric coordinates; ``nearest`` rounds up if an axis shrinks, otherwise down."""
     scales = constant(model, node.input[1])
     nearest = attribute(node, "mode", b"nearest") == b"nearest"
     rounding = "floor"

@@ -24,7 +24,7 @@ class Parameters:
 
     Attributes:
         tensors: the tensors, in order.
-        tied: the name of the tensor that shares memory or file contents with a tensor, by name.
+        tied: for each tensor that shares the memory or file contents of an earlier one, the name of that one.
         metadata: the metadata of a ``.safetensors`` file.
     """
 

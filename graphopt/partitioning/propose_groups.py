@@ -15,7 +15,7 @@ class Partition:
     """A convex group of nodes of one graph: no path leaves the group and returns, even through other groups.
 
     Attributes:
-        nodes: in the order of the graph, without Constant nodes.
+        nodes: the nodes, in the order of the graph, without Constant nodes.
         inputs: outer values that the nodes and their bodies read, in the order of first use.
         outputs: values of the nodes that other nodes read, or that the graph returns.
         kind: the kind of group.
@@ -57,7 +57,7 @@ class Proposal:
 
     Attributes:
         graph: a main graph or a body.
-        groups: in the order of their first nodes.
+        groups: the groups, in the order of their first nodes.
         ungrouped: the reason for each node in no group; without Constant nodes.
         passthrough: the reason why each pass-through node of a group is not a member.
     """

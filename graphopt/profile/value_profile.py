@@ -30,7 +30,7 @@ class ValueProfile:
     """The observed, or assumed, type, shape and contents of one value.
 
     Attributes:
-        type: in onnxruntime's notation, such as ``tensor(float)``; empty if it varied.
+        type: its type in onnxruntime's notation, such as ``tensor(float)``; empty if it varied.
         shape: sizes, and symbols for sizes that varied (:data:`graphopt.ir.ANONYMOUS_DIMS` represent any
             size, independently of each other); ``None`` if the rank varied, or the value is not a tensor.
         ints: the flattened contents of a small tensor of integers or booleans, if they were equal in every

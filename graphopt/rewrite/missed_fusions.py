@@ -242,7 +242,7 @@ def _candidates(
 def _forms(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
 ) -> Iterator[_Candidate]:
-    """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, close matches."""
+    """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, only close ones."""
     search = PartialMatcher(cx)
     for pattern, _ in rule.patterns:
         paths = list(paths_to(pattern, anchors))

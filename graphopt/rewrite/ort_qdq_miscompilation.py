@@ -319,7 +319,7 @@ def would_miscompile(
 
 
 def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[ir.Node, None]:
-    """The DequantizeLinears around ``values`` whose pairs onnxruntime merges with the next ones."""
+    """The DequantizeLinears around ``values`` whose pair onnxruntime merges with another pair."""
     near: dict[ir.Node, None] = {}
     for node in _near(view, values):
         known = node if not _is(node, *_DROPPED) else _producer(view, node)

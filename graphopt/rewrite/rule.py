@@ -127,9 +127,10 @@ def rule(
         patterns: see :mod:`graphopt.rewrite.pattern`; several if the rewrite has several forms.
             The function has a parameter for each variable that it uses; variables that the matched form
             lacks are ``None``.
-        pass_: by default ``fuse-builtin`` for fusions, otherwise ``peephole``.
-        anchors: by default, for fusions, the uncommon operators of the patterns.
-        pattern: for fusions, by default the family.
+        pass_: the pass that applies the rule; by default ``peephole``, or ``fuse-builtin`` for fusions.
+        anchors: the operators that indicate the pattern; by default the uncommon operators of the patterns of
+            a fusion.
+        pattern: the name of the recognized function; by default the family of a fusion.
         by: deprecated, use ``pass_``.
         fuses: deprecated, use ``kind="fusion"``.
         last: deprecated, use ``phase=2``.

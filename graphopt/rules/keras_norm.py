@@ -53,7 +53,7 @@ class _Rows(NamedTuple):
     """The rows that are normalized.
 
     Attributes:
-        dtype: of the input and the result.
+        dtype: the dtype of the input and of the result.
         dims: the shape of the result.
         target: the constant operand of a Reshape to ``dims``.
         first: the axis of ``dims`` at which a row begins.

@@ -70,7 +70,7 @@ class Store:
         Args:
             kind: the kind of the entry, such as ``models`` or ``timings``.
             data: the contents.
-            key: from :func:`key_of`; by default the hash of the contents.
+            key: the entry's key, from :func:`key_of`; by default the hash of the contents.
 
         Raises:
             ResourceLimit: the disk is full, or the folder can't be written.
@@ -102,7 +102,7 @@ class Store:
 
         Args:
             kind: as for :meth:`put`.
-            key: from :func:`key_of`.
+            key: the entry's key, from :func:`key_of`.
             fill: writes the files into an empty folder, without subfolders.
             check: compare the contents of the files with their checksums, not only their sizes.
 

@@ -123,7 +123,7 @@ class CandidateComparison:
         return row(*worst, True, remark, same), None
 
     def _is_constant(self, case: Case, actual: list[Any]) -> bool:
-        """Whether no output that varies in the original changes in further runs."""
+        """Whether further runs reproduce all the outputs that vary in the original."""
         for _ in range(_DRAWS):
             again = self.candidate.run("off", case.feeds)
             if not all(identical(actual[place], again[place]) for place in case.varying):

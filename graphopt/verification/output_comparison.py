@@ -71,7 +71,7 @@ def compare(
 
     Args:
         expected, actual: outputs of :func:`graphopt.ort.session.run`.
-        tolerance: for floats; everything else must be equal.
+        tolerance: the tolerance for floats; everything else must be equal.
         nonfinite: see :data:`NonFinite`.
         signed_zeros: distinguish 0.0 from -0.0.
         slack: per tensor, as returned by :func:`largest_deviations`: an additional absolute difference

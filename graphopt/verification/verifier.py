@@ -25,25 +25,25 @@ NaN and infinities        the same              not finite in the      nothing
 
 A different order of evaluation may turn an infinity into NaN (inf - inf) or, by overflowing later, into a
 number. It never turns a number into an infinity, or a NaN into a finite number. A later operator, such as a
-reciprocal or a comparison, may turn either into a finite number: for inputs with infinities, a difference
-counts only if it remains after the infinities are replaced by large numbers. These requirements apply without
-optimizations. Fused kernels differ in their treatment of non-finite numbers, so default sessions need only
-preserve finite numbers, and run on NaN and infinities. Without optimizations, EXACT also distinguishes 0.0
-from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
+reciprocal or a comparison, may turn an infinity or a NaN into a finite number. So for inputs with infinities,
+a difference counts only if it remains after the infinities are replaced by large numbers. These requirements
+apply without optimizations. Fused kernels differ in their treatment of non-finite numbers, so default
+sessions need only preserve finite numbers, and run on NaN and infinities. Without optimizations, EXACT also
+distinguishes 0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
 **Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
 error of that operator, also after operators that only move elements (:data:`graphopt.ops.traits.MOVES`). If
 the original's default session deviates from its session without optimizations, the candidate's default
 session may also deviate. If a difference is larger than rounding, the original is run again on differently
 rounded inputs, and with intermediate results changed by two units in the last place. If that changes the
-output as much, in its largest element and in all elements together (an argmax that flips, a few quantization
-steps), the output is ill-conditioned and the difference is allowed. This excuse does not apply to EXACT
-sessions without optimizations, except in half precision, for which onnxruntime inserts and removes casts. The
-original's result in the widest float type is also allowed (an argmax over overflowing values, the log of a
-vanishing softmax), and so is any result if large numbers overflow even in that type. Half-precision numbers
-may be rounded at each step or at none. A maximum over NaN depends on the kernel, and the sign of an infinity
-at a pole depends on the sign of a zero. Rounding is no excuse for an output whose computation rounds no
-floats. For inputs with NaN but no infinities, outputs of other types must agree exactly.
+output by as much, in its largest element and in all elements together (an argmax that flips, a few
+quantization steps), the output is ill-conditioned and the difference is allowed. This excuse does not apply
+to EXACT sessions without optimizations, except in half precision, for which onnxruntime inserts and removes
+casts. The original's result in the widest float type is also allowed (an argmax over overflowing values, the
+log of a vanishing softmax), and so is any result if large numbers overflow even in that type. Half-precision
+numbers may be rounded at each step or at none. A maximum over NaN depends on the kernel, and the sign of an
+infinity at a pole depends on the sign of a zero. Rounding is no excuse for an output whose computation rounds
+no floats. For inputs with NaN but no infinities, outputs of other types must agree exactly.
 
 Outputs that are random in the original must remain random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten

@@ -201,7 +201,7 @@ def _of_sum(op: GraphBuilder, node: PrimalNode, dx: _Maybe, *others: _Maybe) -> 
 
 
 def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
-    """The gradient of an optional summand, which broadcasts to the first."""
+    """The gradient of an optional summand, which broadcasts to the shape of the first input."""
     summand = node.optional(index)
     return None if summand is None else op.reduce_to(dx, summand, node.x)
 

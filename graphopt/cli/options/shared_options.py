@@ -363,7 +363,7 @@ input_options = input_options_of()
 
 device_options = of_section("Device")
 
-#: For commands that optimize for a device, and run no model.
+#: For commands that optimize for a device but do not run models.
 target_options = group(
     "Passes",
     option(

@@ -40,7 +40,7 @@ class StagePlan:
     """The stages of the inner loops.
 
     Attributes:
-        stages: in order; at least one.
+        stages: the stages in order; at least one.
         after: instructions computed after the last stage.
         stores: stores after the last stage, once per point of the outer loops.
     """

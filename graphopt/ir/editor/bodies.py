@@ -40,7 +40,7 @@ class BodyEdits(ConstantEdits):
 
         Args:
             body: the body to move the nodes from.
-            nodes: in topological order.
+            nodes: the nodes of the new body, in topological order.
             inputs, outputs, name: the interface and name of the new body.
             values: replacements for values of ``body`` that the nodes read.
         """

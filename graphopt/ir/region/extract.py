@@ -26,7 +26,7 @@ def extract(
     """Create a graph of copies of ``nodes``, which computes ``outputs``.
 
     Args:
-        nodes: in topological order.
+        nodes: the nodes, in topological order.
         outputs: values of the nodes, or outer values.
         inputs: the first inputs of the graph. Other values that the nodes read are appended, except
             constants, which are copied and share tensors.

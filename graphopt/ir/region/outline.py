@@ -63,7 +63,7 @@ class _Region:
     """A set of nodes of one sorted graph, with its interface.
 
     Attributes:
-        nodes: in the order of the graph.
+        nodes: the nodes, in the order of the graph.
         inside: the nodes and all nodes in their bodies.
         inputs: outer values that they read, in order.
         outputs: their values that outer nodes or outputs of the graph read, in order.

@@ -94,7 +94,7 @@ class ExitPoints:
 
     Attributes:
         model: the general model, without guards, that contains the points.
-        points: in preorder, numbered from 0.
+        points: the exit points in preorder, numbered from 0.
     """
 
     model: ir.Model

@@ -208,7 +208,7 @@ class _Policy:
 
     Attributes:
         facts: the facts that the annotations imply.
-        wanted: if given, the only members.
+        wanted: if given, only these nodes may be members.
     """
 
     facts: AssumedFacts

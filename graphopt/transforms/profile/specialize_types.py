@@ -37,7 +37,7 @@ class SpecializeTypes(Pass):
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
 
     Attributes:
-        fold: replace Ifs that the constants decide by their branches: onnxruntime may crash while it does so.
+        fold: replace Ifs that the constants decide by their branches; onnxruntime may crash on them.
     """
 
     fold: bool = True

@@ -1,7 +1,8 @@
 """Causal masks and other step matrices: one number up to a diagonal and another beyond it.
 
-Exporters compute them from constants, by Trilu or by comparing positions, slice them, and convert them from
-booleans to numbers. The two numbers and the diagonal are propagated through all of these operators.
+Exporters compute them from constants by Trilu or by a comparison of positions. Then they slice them, and
+convert them from booleans to numbers. The two numbers and the diagonal are propagated through all of these
+operators.
 """
 
 from __future__ import annotations
