@@ -42,10 +42,7 @@ def differentiate_groups(
     found: dict[Key, GroupGradient] = {}
     for key, calls in calls_of_groups(model).items():
         function = model.functions[key]
-        if (
-            graphopt_operators.AUTODIFF_BACKWARD,
-            *key[1:],
-        ) in model.functions:  # it is differentiated already
+        if (graphopt_operators.AUTODIFF_BACKWARD, *key[1:]) in model.functions:  # differentiated already
             continue
         action = cx.begin_rewrite(owner, calls[0])
         if action is None:

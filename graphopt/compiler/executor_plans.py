@@ -16,6 +16,7 @@ from graphopt.passes.pipelines import make_pipeline
 
 if TYPE_CHECKING:
     from graphopt.executor.executor_options import ExecutorOptions
+    from graphopt.executor.fusers import Fuser
     from graphopt.executor.plan_factory import Optimize, PlanFactory, PlanRequest
     from graphopt.executor.plan_pipelines import PlanPipelines
 
@@ -44,7 +45,7 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
         _optimizer(of_plans),
         _preparer(env),
         host,
-        _pipelines(env, of_plans, options),
+        _pipelines(env, of_plans, options, fuser),
         strict=env.options["strict"],
         requires_grad=tuple(options.requires_grad),
         log=CompileLog(options.compile_log),
@@ -52,14 +53,15 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
     )
 
 
-def _pipelines(env: Environment, of_plans: Environment, options: ExecutorOptions) -> PlanPipelines:
+def _pipelines(
+    env: Environment, of_plans: Environment, options: ExecutorOptions, fuser: Fuser | None
+) -> PlanPipelines:
     """The pipelines that ``options``, the setting and the fuser select."""
     from graphopt.executor.fusers import FUSERS
     from graphopt.executor.plan_pipelines import jit_pipelines, preset_pipelines
-    from graphopt.executor.thread_local_switches import current_fuser
     from graphopt.transforms.profile.instrument import Watch
 
-    fuser, given = current_fuser(), env.given.get("pipeline")
+    given = env.given.get("pipeline")
     if (options.pipelines or env.settings.pipelines) == "jit":
         if given is not None:
             raise UsageError("pipelines='jit' excludes pipeline", hint="graphopt.fuser selects a variant")

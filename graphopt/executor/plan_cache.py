@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,8 +56,7 @@ class PlanCache:
         self._fallback: Plan | None = None
         self._profiled: ProfiledPlan | None = None
         self._general_lock, self._fallback_lock = ForkSafeLock(), ForkSafeLock()
-        self._profiled_lock, self._process = threading.Lock(), os.getpid()
-        self._releasing = ForkSafeLock()
+        self._profiled_lock, self._releasing = ForkSafeLock(), ForkSafeLock()
         self.last_made: float | None = None
 
     @property
@@ -98,19 +96,16 @@ class PlanCache:
         """The plan whose runs are profiled; ``None`` if the general plan takes its place."""
         plan = self._profiled
         if plan is None and self.unprofiled is None and self._factory.pipelines.profiled is not None:
-            # in a fork, the thread that holds the lock may not exist
-            if not self._profiled_lock.acquire(blocking=os.getpid() == self._process):
-                return None
-            try:
+            with self._profiled_lock:
                 plan, original = self._profiled, self.original.model
-                if plan is None and self.unprofiled is None and original is not None:
+                if plan is not None or self.unprofiled is not None or original is None:
+                    return plan
+                try:
                     plan = self._profiled = self._factory.profiled(original)
-            except Exception as error:  # any error of optimizing; the general plan takes its place
-                if self._factory.strict and isinstance(error, GraphoptError):
-                    raise
-                self.unprofiled = str(error) or type(error).__name__
-            finally:
-                self._profiled_lock.release()
+                except Exception as error:  # any error of optimizing; the general plan takes its place
+                    if self._factory.strict and isinstance(error, GraphoptError):
+                        raise
+                    self.unprofiled = str(error) or type(error).__name__
         return plan
 
     def note_made(self) -> None:

@@ -14,7 +14,6 @@ from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.plan_pipelines import PlanPipeline, PlanPipelines
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import copy
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
@@ -113,9 +112,9 @@ class PlanFactory:
         if pipeline is None:
             return None
         model, left_out = original, _LeftOut()
-        if model.ir_version < FUNCTIONS_SINCE:  # profiling nodes are calls of functions
+        if model.ir_version < ir.FUNCTIONS_SINCE:  # profiling nodes are calls of functions
             model = copy(original)
-            ir.Editor(model).raise_ir_version(FUNCTIONS_SINCE)
+            ir.Editor(model).raise_ir_version(ir.FUNCTIONS_SINCE)
         with self.log.compilation("profiled", "a run to profile", pipeline.name) as compilation:
             request = PlanRequest(model, pipeline, original, instruments=(left_out,))
             kept = KeptModel(self._optimized(compilation, request))

@@ -152,7 +152,7 @@ class Specializer:
         """The plan for ``feeds`` that satisfy no guard: a new plan, or the general plan."""
         if not self.signature.input_types.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
-        found = self._job_to_wait_for(feeds)
+        found = self._plan_or_job(feeds)
         while isinstance(found, Job):
             is_own = found.thread == threading.get_ident()
             if is_own and self._options.wait is None:
@@ -167,12 +167,14 @@ class Specializer:
             plan = self._plans.plan_for(feeds)
             if plan is not None:
                 return plan
-            found = "the new specialization is for other inputs" if is_own else self._job_to_wait_for(feeds)
+            found = "the new specialization is for other inputs" if is_own else self._plan_or_job(feeds)
+        if isinstance(found, Plan):
+            return found
         self._count_reason(found, feeds)
         return self.unguarded_plan(feeds)
 
-    def _job_to_wait_for(self, feeds: Mapping[str, Any]) -> Job | str:
-        """The job that ``feeds`` have to wait for, or the reason for running the general plan.
+    def _plan_or_job(self, feeds: Mapping[str, Any]) -> Plan | Job | str:
+        """A new plan for ``feeds``, the job that they have to wait for, or a reason for the general plan.
 
         If this thread created the job, the caller has to execute it.
         """
@@ -189,6 +191,9 @@ class Specializer:
             if job is not None:
                 waits = blocking and threading.get_ident() not in (job.thread, self._making_thread)
                 return job if waits else _IN_PROGRESS
+            known = self._plans.plan_for(feeds)
+            if known is not None:  # another thread has specialized for these feeds
+                return known
             if self._options.profiled_runs == 0 and self._profile.profile.runs == 0:
                 self._profile.add(feeds, inner)
             if not self._profile.is_complete:
@@ -319,7 +324,7 @@ class Specializer:
             if failure is not None:
                 self._failures.append(failure)
                 self._profile.note_failure(job.profile)
-            self._job = None
+            self._job = self._making_thread = None
         try:
             if self._options.release:
                 self._release_later()

@@ -239,9 +239,8 @@ class GradientPlan:
                 assert self._general is not None
                 zero = [self._cotangents[name] for name in self.real if name in self._absent]
                 model = specialize_zero_cotangents(self._general, self._cotangents.values(), zero)
-                self._general = None
                 self._specialized = self._start(model, "backward-graph") if model.graph.outputs else None
-                self._is_specialized = True
+                self._general, self._is_specialized = None, True
             return self._specialized
 
 

@@ -48,10 +48,7 @@ class WatchedValues:
         self.failure: str | None = None
 
     def observe(
-        self,
-        original: ir.Model,
-        feeds: Mapping[str, Any],
-        profiled: Callable[[], ProfiledPlan | None] = lambda: None,
+        self, original: ir.Model, feeds: Mapping[str, Any], profiled: Callable[[], ProfiledPlan | None]
     ) -> Observed | None:
         """Run the plan ``profiled``, or else ``original``; ``None`` if nothing is observed.
 

@@ -15,8 +15,6 @@ from graphopt.partitioning.redundant_nodes import duplicates
 COPIED_BYTES = 1024
 #: First opset with a Constant of any element type.
 _ANY_CONSTANT = 9
-#: First IR version with functions.
-FUNCTIONS_SINCE = ir.FUNCTIONS_SINCE
 
 
 def outline_groups(

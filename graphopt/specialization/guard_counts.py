@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
+from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.export_body_values import export_body_value
 
 #: Bodies whose values can be returned as outputs of their nodes.
@@ -44,7 +44,7 @@ class GuardCounter:
         self.model, self.output = model, output
         self._groups = groups
         self._totals = np.zeros((len(groups), 2), np.int64)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @classmethod
     def of(cls, model: ir.Model) -> GuardCounter | None:

@@ -15,7 +15,6 @@ from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.ort.devices import CPU, Device
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.profile import ValueProfile
 from graphopt.specialization.instrumented_model import Observed, lower_profiling_nodes
 from graphopt.transforms.autodiff.profile_autograd_zero import ProfileAutogradZero
@@ -56,8 +55,8 @@ class InstrumentedRuns:
         self, model: ir.Model, device: Device = CPU, watch: Watch = Watch.SHAPES, limit: int = 1024
     ) -> None:
         extended = copy(model)
-        if extended.ir_version < FUNCTIONS_SINCE:  # profiling nodes are calls of functions
-            ir.Editor(extended).raise_ir_version(FUNCTIONS_SINCE)
+        if extended.ir_version < ir.FUNCTIONS_SINCE:  # profiling nodes are calls of functions
+            ir.Editor(extended).raise_ir_version(ir.FUNCTIONS_SINCE)
         pass_ = Instrument(watch, limit)
         with context_for(extended) as cx:
             RemoveProfileNodes().run(extended, cx)  # the file may be an instrumented model

@@ -275,7 +275,7 @@ def test_fork_does_not_wait_for_the_profiled_plan_of_its_parent(monkeypatch: pyt
     with cache._profiled_lock, monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)  # as in a fork
         run_any(executor, [rows(3)], times=1)
-    assert executor.last_plan == "general"
+    assert executor.last_plan == "profiled"
 
 
 def test_models_of_old_ir_versions() -> None:

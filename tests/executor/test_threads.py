@@ -225,6 +225,26 @@ def test_pass_can_run_the_executor_while_another_thread_waits() -> None:
     assert len(found) == 1 and state.hits("general") == 2 and state.hits("static-1") == 1
 
 
+def test_run_uses_the_plan_that_another_thread_made_since_its_guards_were_checked() -> None:
+    executor = compiled(parse(ANY), profiled_runs=0)
+    specializer = executor._specializer
+    assert specializer.known_plan(rows(3)) is None
+    thread = threading.Thread(target=executor.run, args=(rows(3),))
+    thread.start()
+    thread.join(60)
+    assert specializer._plan_without_guard(rows(3)) is specializer.known_plan(rows(3))
+    assert executor.debug_state().compiled == 1
+
+
+def test_thread_that_made_a_plan_waits_for_the_next_job_of_another_thread() -> None:
+    executor = compiled(parse(ANY), profiled_runs=0)
+    run_any(executor, [rows(3)], times=1)
+    thread = threading.Thread(target=executor._specializer._plan_or_job, args=(rows(4),))
+    thread.start()
+    thread.join(60)
+    assert isinstance(executor._specializer._plan_or_job(rows(4)), Job)
+
+
 def test_waiting_runs_go_on_if_the_release_can_not_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = api.compile(parse(ANY), ExecutorOptions(release=True), pipeline="O1", verify=False)
     specializer = executor._specializer

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt import ir
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.rule_registry import NoGradient
-from graphopt.errors import UsageError
+from graphopt.errors import ResourceLimit, UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.vjp import Pullback
 from tests.autodiff.models import run
@@ -84,6 +85,22 @@ def test_backward_model_is_specialized_for_absent_cotangents(by_group: bool) -> 
     assert special is not None and [
         port.name for port in special.signature.inputs if "cotangent" in port.name
     ] == ["cotangent.z"]
+
+
+def test_backward_model_is_specialized_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pullback = executor().vjp({"x": numbers(4, 3), "b": numbers(3)}, ["x"])
+    dz = {"z": numbers(4, 3)}
+    pullback(dz, retain=True)
+
+    def fail(model: ir.Model, graph: str) -> None:
+        raise ResourceLimit("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pullback.plan, "_start", fail)
+        with pytest.raises(ResourceLimit):
+            pullback(dz, retain=True)
+    pullback(dz)
+    assert pullback.plan.absent == {"y"}
 
 
 def test_requested_gradients_are_the_key_of_a_plan() -> None:

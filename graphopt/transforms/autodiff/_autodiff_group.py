@@ -13,7 +13,6 @@ from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 from graphopt.profile import Profile
 from graphopt.profile.profile import check_profile
@@ -56,8 +55,8 @@ class AutodiffGroups:
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
         """Raise models without functions, which the pass does not modify."""
-        if model.ir_version < FUNCTIONS_SINCE:
-            cx.edit.raise_ir_version(FUNCTIONS_SINCE)
+        if model.ir_version < ir.FUNCTIONS_SINCE:
+            cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
 
 
 @dataclass(frozen=True)

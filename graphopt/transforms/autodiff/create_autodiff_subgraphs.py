@@ -10,7 +10,7 @@ from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
+from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
 from graphopt.partitioning.view_choices import say_views, view_choices
 from graphopt.passes.base import Pass
@@ -43,8 +43,8 @@ class CreateAutodiffSubgraphs(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Find all groups, outline them graph by graph, and run cse."""
-        if model.ir_version < FUNCTIONS_SINCE:
-            reason = f"functions came with IR version {FUNCTIONS_SINCE}, the model has {model.ir_version}"
+        if model.ir_version < ir.FUNCTIONS_SINCE:
+            reason = f"functions came with IR version {ir.FUNCTIONS_SINCE}, the model has {model.ir_version}"
             cx.refuse(Refusal(self.name, "", reason))
             return
         policy = self.policy(cx)

@@ -14,7 +14,7 @@ from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.ops import graphopt_operators
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
+from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.view_choices import say_views, view_choices
 from graphopt.passes.base import NATIVE_GROUPS, Pass
@@ -69,9 +69,9 @@ class FuseGroups(Pass):
             for group in [group for group, action in begun if action is None]:
                 reason = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
                 cx.ungrouped |= {ir.label(node): reason for node in group.nodes}
-            if allowed and model.ir_version < FUNCTIONS_SINCE:
-                cx.remarks.append(f"IR version {model.ir_version} → {FUNCTIONS_SINCE}, for functions")
-                cx.edit.raise_ir_version(FUNCTIONS_SINCE)
+            if allowed and model.ir_version < ir.FUNCTIONS_SINCE:
+                cx.remarks.append(f"IR version {model.ir_version} → {ir.FUNCTIONS_SINCE}, for functions")
+                cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
             calls = make_groups(cx, [group for group, _ in allowed], policy, signatures)
             for (group, action), call in zip(allowed, calls, strict=True):
                 cx.edit.note_origin([call], group.nodes, self.name)

@@ -7,7 +7,6 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import graphopt_operators, traits
-from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 
 #: Scan had a batch axis before this version.
 _SCAN_SINCE = 9
@@ -16,8 +15,8 @@ _SCAN_SINCE = 9
 def supports_profiling(model: ir.Model, cx: Context, owner: str) -> bool:
     """Whether ``model`` can call profiling functions; otherwise, the refusal is recorded."""
     reason = None
-    if model.ir_version < FUNCTIONS_SINCE:
-        reason = f"functions came with IR version {FUNCTIONS_SINCE}, the model has {model.ir_version}"
+    if model.ir_version < ir.FUNCTIONS_SINCE:
+        reason = f"functions came with IR version {ir.FUNCTIONS_SINCE}, the model has {model.ir_version}"
     for (domain, name, _), function in model.functions.items():
         if domain == graphopt_operators.GUARD_DOMAIN and not _is_own(function):
             reason = f"the model has another function {domain}::{name}"
