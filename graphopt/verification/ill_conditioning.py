@@ -140,8 +140,8 @@ def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance, *, pol
     """Whether ``actual`` and ``expected`` are about equally near to ``wide``.
 
     With ``poles``, an element does not count if it is finite in only one of ``wide`` and ``expected``.
-    ``poles`` is false for denormal inputs: their reciprocals overflow, so an infinite result is correct and
-    must remain infinite.
+    ``poles`` is false for denormal inputs: their reciprocals overflow to infinity, and an infinity of the
+    original must remain infinite.
     """
     if not poles and (np.isfinite(wide) & ~np.isfinite(expected) & np.isfinite(actual)).any():
         return False
