@@ -343,14 +343,7 @@ def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
         wrong = count["wrong"] + count["broken"]
         nodes = sum(pair[side].nodes for pair in both)
         rows.append((name, len(pairs), count["right"], count["refused"], wrong, f"{nodes:,}"))
-    header = (
-        "",
-        "tests",
-        "right",
-        "refused",
-        "wrong or not running",
-        f"nodes if both are right ({len(both)} tests)",
-    )
+    header = ("", "tests", "right", "refused", "wrong or not running", f"nodes of {len(both)} right by both")
     return markdown_table(header, rows)
 
 
