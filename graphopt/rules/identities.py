@@ -8,6 +8,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks.axes import axes_of, axis_of, perm_of
 from graphopt.rules.building_blocks.operands import ints_of, operand, producer_of
 
@@ -167,8 +168,7 @@ def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x), ReduceMean(x), ReduceProd(x) → x, over axes of size 1 (a sum may turn -0.0 into 0.0)."""
-    dtype = m.dtype(x)
-    if m.root.op_type == "ReduceMean" and (dtype is None or (dtype.itemsize == 8 and dtype.is_integer())):
+    if numeric_safety.rounds_long(m, m.root):
         return m.no("means of 64-bit integers are rounded to double", x)
     return _unless_it_reduces(m, x)
 

@@ -6,8 +6,8 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rules.building_blocks import numeric_safety, quantizers
 from graphopt.rules.building_blocks import ort_fusions as fusions
-from graphopt.rules.building_blocks import quantizers
 from graphopt.rules.building_blocks.axes import (
     axes_of,
     axis_of,
@@ -73,6 +73,8 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
         return m.no("it would not save a Transpose", y)
     if any(_moves_norm(m, node, perm) for node in region.nodes):
         return m.no(fusions.NORMALIZATION_AXIS, y)
+    if any(numeric_safety.rounds_long(m, node) for node in region.nodes):
+        return m.no("means of 64-bit integers depend on the order of the elements", y)
     return region.rebuild(op)
 
 
@@ -186,6 +188,8 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
 )
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Transpose(x)) → ReduceSum(x), if the remaining axes keep their order."""
+    if numeric_safety.rounds_long(m, m.root):
+        return m.no("means of 64-bit integers depend on the order of the elements", x)
     axes = _axes_before_transpose(m, x)
     return reduce(op, m, m.root.op_type, x, axes, keepdims=False) if axes else m.no("nothing is reduced", x)
 

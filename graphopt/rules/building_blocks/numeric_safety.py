@@ -46,6 +46,15 @@ _NONNEGATIVE = frozenset(
 _SUMS = frozenset({"Add", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sum"})
 
 
+def rounds_long(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` is a mean of 64-bit integers, which onnxruntime and numpy compute in double.
+
+    The rounding of the sum depends on the order of the elements, and even a single element is rounded.
+    """
+    dtype = m.dtype(node.inputs[0])
+    return node.op_type == "ReduceMean" and (dtype is None or (dtype.is_integer() and dtype.itemsize == 8))
+
+
 def never_denormal(m: Match, value: ir.Value) -> bool:
     """Whether no element of ``value`` is denormal, for all inputs of the model."""
     node = computed_by(value)

@@ -9,6 +9,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
+from graphopt.executor.compile_log import Compilation
 from graphopt.executor.plan import Host, Plan
 from graphopt.executor.plan_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
@@ -74,7 +75,8 @@ def test_children_plans_and_single_runs_use_libraries(tmp_path):
         plain = model_runs.RemoteRuns(lambda: child, source)
         np.testing.assert_array_equal(plain.run("off", FEEDS)[0], affine(X)["main"])
     kept = KeptModel(ir.from_proto(proto))
-    plan = Plan("p", "general", kept, Host(CPU, None, "default", _given(choice)))
+    compilation = Compilation(1, "general", "test", "O3")
+    plan = Plan("p", "general", kept, Host(CPU, None, "default", _given(choice)), compilation)
     np.testing.assert_array_equal(plan.run(FEEDS)["main"], expected["main"])
     found = run_once.run_once(ir.from_proto(proto), FEEDS, choice=choice)
     np.testing.assert_array_equal(found["nested"], expected["nested"])
