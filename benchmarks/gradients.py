@@ -343,7 +343,14 @@ def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
         wrong = count["wrong"] + count["broken"]
         nodes = sum(pair[side].nodes for pair in both)
         rows.append((name, len(pairs), count["right"], count["refused"], wrong, f"{nodes:,}"))
-    header = ("", "tests", "right", "refused", "wrong or not running", f"nodes of {len(both)} right by both")
+    header = (
+        "",
+        "tests",
+        "right",
+        "refused",
+        "wrong or not running",
+        f"nodes of the {len(both)} gradients that are right with both tools",
+    )
     return markdown_table(header, rows)
 
 
