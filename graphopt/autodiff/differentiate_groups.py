@@ -110,7 +110,7 @@ def calls_of_groups(model: ir.Model) -> dict[Key, list[ir.Node]]:
 
 def _needs_gradient(values: Iterable[ir.Value], useful: Container[ir.Value] | None, cx: Context) -> bool:
     return any(
-        graphopt_operators.requires_grad(value) is not False
+        graphopt_operators.requires_grad_annotation(value) is not False
         and may_be_float(value, cx)
         and (useful is None or value in useful)
         for value in values

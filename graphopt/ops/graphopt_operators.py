@@ -87,7 +87,7 @@ NATIVE_DOMAIN = "graphopt.native"
 KERNEL_SIGNATURES = "graphopt:kernels"
 
 
-def requires_grad(value: ir.Value) -> bool | None:
+def requires_grad_annotation(value: ir.Value) -> bool | None:
     """Whether ``value`` is annotated to require a gradient; ``None`` without an annotation."""
     text = value.metadata_props.get(REQUIRES_GRAD)
     return None if text is None else text == "true"

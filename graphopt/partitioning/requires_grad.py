@@ -28,16 +28,9 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     found = wrt_values(names, values, cx)
     if names and all(names.values()):
         return found
-    found = [
-        value
-        for value in found
-        if names[value.name or ""] or graphopt_operators.requires_grad(value) is not False
-    ]
-    return list(
-        dict.fromkeys(
-            [*found, *(value for value in values.values() if graphopt_operators.requires_grad(value))]
-        )
-    )
+    annotation = graphopt_operators.requires_grad_annotation
+    found = [value for value in found if names[value.name or ""] or annotation(value) is not False]
+    return list(dict.fromkeys([*found, *filter(annotation, values.values())]))
 
 
 def requires_grad(
@@ -68,7 +61,7 @@ def _add_differentiable(
         if (
             value not in found
             and value.name
-            and graphopt_operators.requires_grad(value) is not False
+            and graphopt_operators.requires_grad_annotation(value) is not False
             and may_be_float(value, cx)
         ):
             found[value] = None

@@ -26,17 +26,17 @@ class ViewChoice:
 
     Attributes:
         node, op: the name of the node, and its operator.
-        taken: whether the group contains it; otherwise a member reads it, or is read by it.
+        included: whether the group contains it; otherwise a member reads it, or is read by it.
         reason: the reason.
     """
 
     node: str
     op: str
-    taken: bool
+    included: bool
     reason: str
 
     def __str__(self) -> str:
-        return f"{'with' if self.taken else 'without'} {self.node} ({self.op}): {self.reason}"
+        return f"{'with' if self.included else 'without'} {self.node} ({self.op}): {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

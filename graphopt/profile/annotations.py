@@ -36,7 +36,7 @@ def value_requiring_gradient(model: ir.Model) -> str | None:
     """The name of the first value, also in bodies, that is annotated as requiring a gradient; or ``None``."""
     for graph in ir.with_bodies(model.graph):
         for value in ir.values_of(graph):
-            if value.metadata_props.get(graphopt_operators.REQUIRES_GRAD) == "true":
+            if graphopt_operators.requires_grad_annotation(value):
                 return value.name
     return None
 

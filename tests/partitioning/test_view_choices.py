@@ -26,14 +26,18 @@ def _views(**options: object) -> list[ViewChoice]:
 
 def test_views_of_groups_for_gradients() -> None:
     views = _views()
-    assert [(view.node, view.taken) for view in views] == [("turned", True), ("same", True), ("flat", True)]
+    assert [(view.node, view.included) for view in views] == [
+        ("turned", True),
+        ("same", True),
+        ("flat", True),
+    ]
     assert {view.reason for view in views} == {"its operands require a gradient"}
 
 
 def test_views_that_an_option_excludes() -> None:
     found = graphopt.partition(parse(MODEL), views=False, minimum=1)
-    taken = [[(view.node, view.taken) for view in group.views] for group in found.groups]
-    assert taken == [
+    choices = [[(view.node, view.included) for view in group.views] for group in found.groups]
+    assert choices == [
         [("turned", False)],
         [("turned", False), ("same", False)],
         [("same", False), ("flat", False)],
@@ -42,14 +46,14 @@ def test_views_that_an_option_excludes() -> None:
 
 def test_views_of_groups_for_kernels() -> None:
     found = {view.node: view for view in _views(policy="fusion")}
-    assert (found["turned"].taken, found["same"].taken, found["flat"].taken) == (True, True, False)
+    assert (found["turned"].included, found["same"].included, found["flat"].included) == (True, True, False)
     assert found["turned"].reason == "it is computed in the same loops"
     assert found["same"].reason == "it lies between members of the group; it moves no element in memory"
     assert found["flat"].reason == "it moves no element in memory"
     assert found["flat"].to_dict() == {
         "node": "flat",
         "op": "Reshape",
-        "taken": False,
+        "included": False,
         "reason": "it moves no element in memory",
     }
 

@@ -12,7 +12,7 @@ from onnx import helper
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.ops import graphopt_operators
-from graphopt.ops.graphopt_operators import requires_grad as noted
+from graphopt.ops.graphopt_operators import requires_grad_annotation
 from tests.model_testing import agree, ops, parse, run_pipeline
 
 CREATE, INLINE = "create-autodiff-subgraphs", "inline-autodiff-subgraphs"
@@ -50,16 +50,22 @@ def test_a_group_is_a_function_with_one_call() -> None:
     )
     assert ops(model) == ["group_0"] and groups(model) == [["Exp", "Neg", "Mul"]]
     assert [value.name for value in model.graph.outputs] == ["y", "b"]
-    assert [noted(value) for value in call(model).outputs] == [True, True]
+    assert [requires_grad_annotation(value) for value in call(model).outputs] == [True, True]
     (function,) = model.functions.values()
-    assert [noted(value) for value in function.inputs] == [True]
+    assert [requires_grad_annotation(value) for value in function.inputs] == [True]
 
 
 def test_outputs_are_annotated_with_requires_grad() -> None:
     model = created(
         "g (float[N,4] x) => (float[N,4] y, int64[2] n) { a = Exp(x) s = Shape(a) b = Reshape(a, s) n = Add(s, s) y = Sin(b) }"
     )
-    assert dict(zip((v.name for v in call(model).outputs), map(noted, call(model).outputs), strict=True)) == {
+    assert dict(
+        zip(
+            (v.name for v in call(model).outputs),
+            map(requires_grad_annotation, call(model).outputs),
+            strict=True,
+        )
+    ) == {
         "s": False,
         "y": True,
     }
@@ -86,7 +92,10 @@ def test_values_between_groups() -> None:
         "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) r = RandomNormalLike(b) c = Mul(r, b) y = Sin(c) }"
     )
     run_pipeline(model, CREATE)
-    facts = [[noted(value) for value in function.inputs] for function in model.functions.values()]
+    facts = [
+        [requires_grad_annotation(value) for value in function.inputs]
+        for function in model.functions.values()
+    ]
     assert facts == [[True], [False, True]]
 
 
@@ -102,8 +111,12 @@ def test_no_grad_scopes_do_not_affect_other_readers() -> None:
         node.name = f"{scope}/{node.op_type}"
     changed = created(model, "{no-grad=quiet}")
     assert ops(changed) == ["group_0", "Sin", "Cos"]
-    assert [noted(value) for value in call(changed).outputs] == [True]
-    assert all(noted(output) is None for node in list(changed.graph)[1:] for output in node.outputs)
+    assert [requires_grad_annotation(value) for value in call(changed).outputs] == [True]
+    assert all(
+        requires_grad_annotation(output) is None
+        for node in list(changed.graph)[1:]
+        for output in node.outputs
+    )
 
 
 def test_copied_inputs_are_read_from_outside() -> None:
@@ -201,13 +214,13 @@ def test_models_without_functions_are_unchanged() -> None:
 def test_values_in_forward_functions_require_no_gradient() -> None:
     model = parse("g (float[4] x, int64[4] i) => (float[4] y) { f = Cast<to = 1>(i) y = Mul(x, f) }")
     run_pipeline(model, "update-requires-grad")
-    assert {value.name: noted(value) for value in ir.values_of(model.graph)} == {
+    assert {value.name: requires_grad_annotation(value) for value in ir.values_of(model.graph)} == {
         "x": False, "i": None, "f": False, "y": False,
     }  # fmt: skip
     run_pipeline(model, CREATE)
     assert not model.functions
     run_pipeline(model, "update-requires-grad{value=true}")
-    assert noted(model.graph.outputs[0]) is True
+    assert requires_grad_annotation(model.graph.outputs[0]) is True
 
 
 def test_options_in_text() -> None:

@@ -204,7 +204,7 @@ def _views(groups: Sequence[Group]) -> Table:
     table = Table(["group", "view", "operator", "in the group", "because"], "<<<<<")
     for group in groups:
         for view in group.views:
-            table.add(group.name, view.node, view.op, "yes" if view.taken else "no", view.reason)
+            table.add(group.name, view.node, view.op, "yes" if view.included else "no", view.reason)
     return table
 
 
