@@ -114,7 +114,7 @@ class Specializer:
         if plan.kind not in ("general", "profiled") or not self._is_profiled(feeds):
             return SavedRunInputs(feeds, is_profiled=False)
         try:
-            inner = None if plan.kind == "profiled" else self._observe_inner(feeds)
+            inner = None if plan.kind == "profiled" else self._observe_inner(feeds, valid=False)
         except AnotherThreadObserves:
             return SavedRunInputs(feeds, is_profiled=False)
         return SavedRunInputs(kept_contents(feeds, overwritten), inner)
@@ -183,7 +183,7 @@ class Specializer:
             return reason
         blocking = self._options.compile == "blocking"
         try:
-            inner = self._observe_inner(feeds) if self._options.profiled_runs == 0 else None
+            inner = self._observe_inner(feeds, valid=False) if self._options.profiled_runs == 0 else None
         except AnotherThreadObserves:
             return "profiling"
         with self._state:
@@ -236,7 +236,8 @@ class Specializer:
             return
         if before is None:
             try:
-                before = SavedRunInputs(feeds, self._observe_inner(feeds) if inner is None else inner)
+                inner = self._observe_inner(feeds, valid=True) if inner is None else inner
+                before = SavedRunInputs(feeds, inner)
             except AnotherThreadObserves:
                 return
         if not before.is_profiled:
@@ -253,8 +254,12 @@ class Specializer:
         if job is not None:
             self._start(job)
 
-    def _observe_inner(self, feeds: Mapping[str, Any]) -> Observed | None:
+    def _observe_inner(self, feeds: Mapping[str, Any], *, valid: bool) -> Observed | None:
         """Observe watched intermediate values, if the profile needs this run.
+
+        Args:
+            feeds: the inputs.
+            valid: whether a run on them has succeeded.
 
         Raises:
             AnotherThreadObserves: the run of another thread is profiled instead.
@@ -264,7 +269,7 @@ class Specializer:
             return None
         if self._plans.plan_for(feeds) is not None or self._profile.known_failure(feeds) is not None:
             return None
-        return self._watched.observe(original, feeds, self._profiled)
+        return self._watched.observe(original, feeds, self._profiled, valid=valid)
 
     def _begin_job(self) -> Job | None:
         """The next job, if any; requires the state lock."""

@@ -24,8 +24,8 @@ class WatchedValues:
     """Observes intermediate values in profiled runs, at the cost of another run without optimizations.
 
     At most one thread observes at a time; runs of other threads are not profiled meanwhile. The instrumented
-    model is created for each run, so that it occupies no memory between profiles. After a failure, nothing is
-    observed any more.
+    model is created for each run, so that it occupies no memory between profiles. After a failure for valid
+    inputs, nothing is observed any more.
 
     Args:
         watch: the values to observe.
@@ -37,7 +37,7 @@ class WatchedValues:
         left_out: the number of candidates that are not observed.
         runs: the number of additional runs.
         seconds: their total duration, including the creation of models and sessions.
-        failure: the reason why values are no longer observed, or ``None``.
+        failure: the reason why the last attempt failed, or ``None``.
     """
 
     def __init__(self, watch: Watch, limit: int, device: Device) -> None:
@@ -46,16 +46,28 @@ class WatchedValues:
         self.watched = self.left_out = self.runs = 0
         self.seconds = 0.0
         self.failure: str | None = None
+        self._has_ended = False
 
     def observe(
-        self, original: ir.Model, feeds: Mapping[str, Any], profiled: Callable[[], ProfiledPlan | None]
+        self,
+        original: ir.Model,
+        feeds: Mapping[str, Any],
+        profiled: Callable[[], ProfiledPlan | None],
+        *,
+        valid: bool,
     ) -> Observed | None:
         """Run the plan ``profiled``, or else ``original``; ``None`` if nothing is observed.
+
+        Args:
+            original: the original model.
+            feeds: the inputs.
+            profiled: returns the profiled plan, if there is one.
+            valid: whether the original has run on ``feeds``.
 
         Raises:
             AnotherThreadObserves: another thread is in this method.
         """
-        if self._watch is Watch.INPUTS or self.failure is not None:
+        if self._watch is Watch.INPUTS or self._has_ended:
             return None
         if not self._running.acquire(blocking=False):
             raise AnotherThreadObserves
@@ -63,13 +75,17 @@ class WatchedValues:
         try:
             plan = profiled()
             if plan is not None:
-                return plan.take_observed(plan.run(arrays_of(feeds)))
-            with InstrumentedRuns(original, self._device, self._watch, self._limit) as runs:
-                self.watched, self.left_out = runs.watched, runs.left_out
-                return runs.run(arrays_of(feeds)).observed
+                found = plan.take_observed(plan.run(arrays_of(feeds)))
+            else:
+                with InstrumentedRuns(original, self._device, self._watch, self._limit) as runs:
+                    self.watched, self.left_out = runs.watched, runs.left_out
+                    found = runs.run(arrays_of(feeds)).observed
         except Exception as error:  # the plans do not depend on these observations
-            self.failure = str(error) or type(error).__name__
+            self.failure, self._has_ended = str(error) or type(error).__name__, valid
             return None
+        else:
+            self.failure = None
+            return found
         finally:
             self.runs += 1
             self.seconds += time.perf_counter() - begin

@@ -14,7 +14,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.errors import UsageError
+from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.executor import watched_values
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.specialization.instrumented_runs import InstrumentedRun
@@ -112,6 +112,19 @@ def test_failing_additional_run_does_not_affect_outputs(monkeypatch: pytest.Monk
     state = executor.debug_state()
     assert state.remarks == ("intermediate values are not watched: no process",) and state.watch_runs == 1
     assert executor.last_plan == "static-1"
+
+
+def test_values_are_watched_after_inputs_that_the_model_rejects() -> None:
+    model = parse("g (float[N] x, float[M] z) => (int64[1, L] found) { y = Add(x, z) found = NonZero(y) }")
+    options = ExecutorOptions(watch="shapes", profiled_runs=0, wait=None, strategy="static:2")
+    executor = graphopt.compile(model, options, verify=False)
+    two, three = np.ones(2, np.float32), np.ones(3, np.float32)
+    with pytest.raises(RuntimeFailure):
+        executor({"x": two, "z": three})
+    assert "intermediate values are not watched" in executor.debug_state().remarks[0]
+    executor({"x": three, "z": three})
+    state = executor.debug_state()
+    assert (state.watch_runs, state.compiled, state.remarks) == (2, 1, ())
 
 
 def test_one_thread_at_a_time_makes_an_additional_run(monkeypatch: pytest.MonkeyPatch) -> None:
