@@ -1,8 +1,8 @@
-"""Refuse gradients that would lack the part through constants folded from the differentiated initializer."""
+"""Refuse gradients by initializers that were folded into constants, or merged with equal initializers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.reverse_mode import ByRule
@@ -13,22 +13,34 @@ from graphopt.errors import UsageError
 _HINT = "differentiate the model before it is optimized; or, for a joint graph, add the name to its --wrt"
 
 
-def check_complete(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
-    """Check that the values ``ends`` depend on no constant that was folded from a value of ``wrt``.
+def check_complete(cx: Context, ends: Sequence[str], wrt: Mapping[str, bool], by: ByRule) -> None:
+    """Check that gradients of the values ``ends`` are those by the initializers of the original model.
+
+    Args:
+        wrt: names, each with whether it is explicit rather than a member of a group.
 
     Raises:
-        UsageError: they depend on such a constant.
+        UsageError: the values depend on a constant that was folded from a value of ``wrt``, or an explicit
+            name refers to an initializer that also replaces others.
     """
     folded: dict[str, ir.Value] = {}
     for value in _dependences(cx, ends, by):
         for source in ir.sources_of(value):
             if source != value.name:
                 folded.setdefault(source, value)
-    values = {value.name for value in ir.values_of(cx.model.graph)} if folded else set()
-    for name in wrt:
-        if name in folded and name in values:
+    values = {value.name: value for value in ir.values_of(cx.model.graph)}
+    for name, explicit in wrt.items():
+        if name not in values:
+            continue
+        if name in folded:
             raise UsageError(
                 f"the gradient of {name!r} would be incomplete: {folded[name].name!r} was folded from it",
+                hint=_HINT,
+            )
+        others = [other for other in ir.merged_into(values[name]) if other != name]
+        if explicit and others:
+            raise UsageError(
+                f"the gradient of {name!r} would include that of {others[0]!r}, which had the same contents",
                 hint=_HINT,
             )
 

@@ -30,7 +30,14 @@ from graphopt.ir.editor.constants import ConstantRefused
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints, functions_callees_first
 from graphopt.ir.folded_initializers import FoldRecord, build_in, fold_record, keep_record
-from graphopt.ir.initializer_reads import constants_in, digest_of, read_record_of, sources_of, track
+from graphopt.ir.initializer_reads import (
+    constants_in,
+    digest_of,
+    merged_into,
+    read_record_of,
+    sources_of,
+    track,
+)
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized

@@ -219,6 +219,11 @@ def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
     return (value.name or "",) if text is None else _parse_names(text)
 
 
+def merged_into(value: onnx_ir.Value) -> tuple[str, ...]:
+    """The original initializers of equal contents that ``value`` replaces, itself included; often none."""
+    return sources_of(value) if STANDS_FOR in value.metadata_props else ()
+
+
 @lru_cache(maxsize=256)
 def _parse_names(text: str) -> tuple[str, ...]:
     """Parse a list of names; cached, because many constants may have the same long list."""

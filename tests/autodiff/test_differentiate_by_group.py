@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -352,6 +353,18 @@ def test_second_gradient_past_a_folded_parameter_is_refused(wrt: str) -> None:
     )
     expected = run(whole, feeds)["grad2.w"]
     np.testing.assert_allclose(run(grouped.model, feeds)["grad2.w"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("differentiate", [joint_graph.differentiate, differentiate_by_group.differentiate])
+def test_gradient_by_a_merged_parameter_is_refused(differentiate: Callable[..., joint_graph.Joint]) -> None:
+    text = """g (float[4,2] x) => (float loss) <float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}>
+    { h = MatMul(x, w) t = Tanh(h) k = MatMul(t, v) loss = ReduceSum<keepdims = 0>(k) }"""
+    merged = model_of(text)
+    run_pipeline(merged, "constant-pooling")
+    assert list(merged.graph.initializers) == ["w"]
+    with pytest.raises(UsageError, match="the gradient of 'w' would include that of 'v'"):
+        differentiate(merged, "loss", "w")
+    assert differentiate(merged, "loss", "x").gradients == {"x": "grad.x"}
 
 
 def test_other_parameters_stay_initializers() -> None:
