@@ -96,6 +96,10 @@ class ByGroup(ByRule):
                 found.update(dict.fromkeys(ir.reads(node)))
         return found
 
+    def with_groups(self, joint: Joint) -> Joint:
+        """``joint``, which this object differentiated, with the number of groups and the inlined ones."""
+        return replace(joint, groups=len(self.groups), inlined=self.inlined)
+
     def rule(self, node: ir.Node, cx: Context) -> Gradient | NonDifferentiable | None:
         """The declaration for ``node``; none for a call of a group."""
         return None if node.op_identifier() in self.groups else super().rule(node, cx)
@@ -212,8 +216,9 @@ def differentiate(
         gradient. The attribute ``excluded`` of the result has the reasons.
     """
     by = ByGroup()
-    joint = joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=by)
-    return replace(joint, groups=len(by.groups), inlined=by.inlined)
+    return by.with_groups(
+        joint_graph.differentiate(model, loss, wrt, outputs=outputs, optimize=optimize, by=by)
+    )
 
 
 def split(
@@ -232,8 +237,7 @@ def split(
     """
     check_budget(memory_budget)
     by = ByGroup(SplitOptions(memory_budget, save_all, dims or {}))
-    joint = joint_graph.differentiate(model, loss, wrt, outputs=outputs, scaled=True, by=by)
-    joint = replace(joint, groups=len(by.groups), inlined=by.inlined)
+    joint = by.with_groups(joint_graph.differentiate(model, loss, wrt, outputs=outputs, scaled=True, by=by))
     found = split_joint(joint, memory_budget=memory_budget, save_all=save_all, dims=dims)
     calls = calls_of_groups(joint.model)
     reports = [by.groups[key].report for key, own in calls.items() if key in by.groups for _ in own]

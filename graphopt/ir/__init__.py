@@ -85,7 +85,7 @@ from graphopt.ir.region.clone import (
 )
 from graphopt.ir.region.extract import extract
 from graphopt.ir.region.inline import inline_call, inline_obstacle
-from graphopt.ir.region.outline import FUNCTIONS_SINCE, outline, outline_obstacle
+from graphopt.ir.region.outline import FUNCTIONS_SINCE, functions_obstacle, outline, outline_obstacle
 from graphopt.ir.schema_checks import (
     MICROSOFT,
     RUNTIME_DOMAINS,

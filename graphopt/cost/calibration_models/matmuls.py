@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from graphopt.cost.calibration_models.competing_models import (
@@ -17,14 +19,8 @@ from graphopt.cost.cost_model import Axis
 def _shared_input(count: int, width: int, rows: int) -> CompetingModels:
     """``count`` MatMuls of [rows, width] with [width, width]."""
     parts = {f"w{index}": random(index, width, width) for index in range(count)}
-    names = [f"y{index}" for index in range(count)]
-    results = " ".join(f"{name}:2" for name in names)
     weights = parts | {"all": np.concatenate(list(parts.values()), axis=1), "sizes": np.full(count, width)}
-    apart = " ".join(f"{name} = MatMul(x, w{index})" for index, name in enumerate(names))
-    texts = {
-        UNFUSED: f"{results} | {apart}",
-        "batch-mm": f"{results} | wide = MatMul(x, all) {', '.join(names)} = Split<axis = 1>(wide, sizes)",
-    }
+    texts = _apart_or_split([f"MatMul(x, {name})" for name in parts], "joined = MatMul(x, all)", axis=1)
     return competing_models(texts, {"x": random(9, rows, width)}, weights)
 
 
@@ -33,11 +29,8 @@ def _sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
     parts = {f"w{index}": random(index, width, width) for index in range(count)}
     inputs = {f"x{index}": random(index + 9, rows, width) for index in range(count)}
     weights = parts | {"all": np.concatenate(list(parts.values()), axis=0)}
-    nodes = ["s0 = MatMul(x0, w0)"]
-    for index in range(1, count):
-        nodes.append(f"p{index} = MatMul(x{index}, w{index}) s{index} = Add(s{index - 1}, p{index})")
     texts = {
-        UNFUSED: f"s{count - 1}:2 | {' '.join(nodes)}",
+        UNFUSED: _sum_of_matmuls(count),
         "batch-mm": f"y:2 | wide = Concat<axis = 1>({', '.join(inputs)}) y = MatMul(wide, all)",
     }
     return competing_models(texts, inputs, weights)
@@ -47,29 +40,28 @@ def _computed_sum_of_products(count: int, width: int, rows: int) -> CompetingMod
     """The sum of ``count`` MatMuls of [rows, width] with [width, width], both computed at run time."""
     inputs = {f"x{index}": random(index + 9, rows, width) for index in range(count)}
     matrices = {f"w{index}": random(index, width, width) for index in range(count)}
-    nodes = ["s0 = MatMul(x0, w0)"]
-    for index in range(1, count):
-        nodes.append(f"p{index} = MatMul(x{index}, w{index}) s{index} = Add(s{index - 1}, p{index})")
     joined = [
         f"wide = Concat<axis = 1>({', '.join(inputs)})",
         f"high = Concat<axis = 0>({', '.join(matrices)})",
         "y = MatMul(wide, high)",
     ]
-    texts = {UNFUSED: f"s{count - 1}:2 | {' '.join(nodes)}", "batch-mm": f"y:2 | {' '.join(joined)}"}
+    texts = {UNFUSED: _sum_of_matmuls(count), "batch-mm": f"y:2 | {' '.join(joined)}"}
     return competing_models(texts, inputs | matrices, {})
+
+
+def _sum_of_matmuls(count: int) -> str:
+    """The text of a model that computes x0·w0 + x1·w1 + … for ``count`` products."""
+    nodes = ["s0 = MatMul(x0, w0)"]
+    for index in range(1, count):
+        nodes.append(f"p{index} = MatMul(x{index}, w{index}) s{index} = Add(s{index - 1}, p{index})")
+    return f"s{count - 1}:2 | {' '.join(nodes)}"
 
 
 def _computed_shared_input(count: int, width: int, rows: int) -> CompetingModels:
     """``count`` MatMuls of [rows, width] with [width, width], all computed at run time."""
     matrices = {f"w{index}": random(index, width, width) for index in range(count)}
-    names = [f"y{index}" for index in range(count)]
-    results = " ".join(f"{name}:2" for name in names)
-    apart = " ".join(f"{name} = MatMul(x, w{index})" for index, name in enumerate(names))
-    joined = [
-        f"all = Concat<axis = 1>({', '.join(matrices)}) wide = MatMul(x, all)",
-        f"{', '.join(names)} = Split<axis = 1>(wide, sizes)",
-    ]
-    texts = {UNFUSED: f"{results} | {apart}", "batch-mm": f"{results} | {' '.join(joined)}"}
+    joined = f"all = Concat<axis = 1>({', '.join(matrices)}) joined = MatMul(x, all)"
+    texts = _apart_or_split([f"MatMul(x, {name})" for name in matrices], joined, axis=1)
     return competing_models(
         texts, {"x": random(99, rows, width)} | matrices, {"sizes": np.full(count, width)}
     )
@@ -78,15 +70,18 @@ def _computed_shared_input(count: int, width: int, rows: int) -> CompetingModels
 def _computed_shared_matrix(count: int, width: int, rows: int) -> CompetingModels:
     """``count`` MatMuls of [rows, width], computed at run time, with one constant [width, width]."""
     inputs = {f"x{index}": random(index, rows, width) for index in range(count)}
-    names = [f"y{index}" for index in range(count)]
-    results = " ".join(f"{name}:2" for name in names)
-    apart = " ".join(f"{name} = MatMul(x{index}, w)" for index, name in enumerate(names))
-    joined = [
-        f"all = Concat<axis = 0>({', '.join(inputs)}) high = MatMul(all, w)",
-        f"{', '.join(names)} = Split<axis = 0>(high, sizes)",
-    ]
-    texts = {UNFUSED: f"{results} | {apart}", "batch-mm": f"{results} | {' '.join(joined)}"}
+    joined = f"all = Concat<axis = 0>({', '.join(inputs)}) joined = MatMul(all, w)"
+    texts = _apart_or_split([f"MatMul({name}, w)" for name in inputs], joined, axis=0)
     return competing_models(texts, inputs, {"w": random(99, width, width), "sizes": np.full(count, rows)})
+
+
+def _apart_or_split(products: Sequence[str], joined: str, *, axis: int) -> dict[str, str]:
+    """Texts of the models that compute ``products`` apart, or split ``joined`` into them along ``axis``."""
+    names = [f"y{index}" for index in range(len(products))]
+    results = " ".join(f"{name}:2" for name in names)
+    apart = " ".join(f"{name} = {product}" for name, product in zip(names, products, strict=True))
+    split = f"{joined} {', '.join(names)} = Split<axis = {axis}>(joined, sizes)"
+    return {UNFUSED: f"{results} | {apart}", "batch-mm": f"{results} | {split}"}
 
 
 def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:

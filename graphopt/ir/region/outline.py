@@ -17,6 +17,15 @@ from graphopt.ir.value_uses import read_instead, readers
 FUNCTIONS_SINCE = 8
 
 
+def functions_obstacle(model: onnx_ir.Model) -> str | None:
+    """The reason why ``model`` can't have functions; ``None`` if it can."""
+    if model.ir_version < FUNCTIONS_SINCE:
+        return (
+            f"functions came with IR version {FUNCTIONS_SINCE}, the model has IR version {model.ir_version}"
+        )
+    return None
+
+
 def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str) -> str | None:
     """The reason why ``nodes`` can't become function ``domain::name``; ``None`` if they can."""
     found = _region_of(edit, nodes, domain, name, in_a_row=False)
@@ -30,8 +39,9 @@ def _region_of(
     graph = nodes[0].graph if nodes else None
     if graph is None or any(node.graph is not graph for node in nodes):
         return "the nodes are in different graphs"
-    if edit.model.ir_version < FUNCTIONS_SINCE:
-        return f"the model has IR version {edit.model.ir_version}, and functions need {FUNCTIONS_SINCE}"
+    obstacle = functions_obstacle(edit.model)
+    if obstacle is not None:
+        return obstacle
     if (domain, name, "") in edit.model.functions:
         return f"function {domain}::{name} exists already"
     region = _Region(nodes, graph, in_a_row)

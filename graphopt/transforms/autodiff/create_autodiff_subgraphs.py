@@ -43,8 +43,8 @@ class CreateAutodiffSubgraphs(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Find all groups, outline them graph by graph, and run cse."""
-        if model.ir_version < ir.FUNCTIONS_SINCE:
-            reason = f"functions came with IR version {ir.FUNCTIONS_SINCE}, the model has {model.ir_version}"
+        reason = ir.functions_obstacle(model)
+        if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
             return
         policy = self.policy(cx)

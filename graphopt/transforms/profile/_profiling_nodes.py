@@ -14,9 +14,7 @@ _SCAN_SINCE = 9
 
 def supports_profiling(model: ir.Model, cx: Context, owner: str) -> bool:
     """Whether ``model`` can call profiling functions; otherwise, the refusal is recorded."""
-    reason = None
-    if model.ir_version < ir.FUNCTIONS_SINCE:
-        reason = f"functions came with IR version {ir.FUNCTIONS_SINCE}, the model has {model.ir_version}"
+    reason = ir.functions_obstacle(model)
     for (domain, name, _), function in model.functions.items():
         if domain == graphopt_operators.GUARD_DOMAIN and not _is_own(function):
             reason = f"the model has another function {domain}::{name}"
