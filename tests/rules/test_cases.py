@@ -46,8 +46,10 @@ def test_case(path: Path, child: Child) -> None:
 def test_all_rules_together_preserve_semantics(path: Path, child: Child) -> None:
     case = rule_cases.read_case(path)
     after = rule_cases.optimize(case.before)
-    if rule_cases.rules_by_name()[case.rule].pass_ != "decompose":
-        assert rule_cases.count_nodes(after) <= rule_cases.count_nodes(case.before), rule_cases.show(after)
+    most = rule_cases.count_nodes(case.before)
+    if case.after is not None and rule_cases.rules_by_name()[case.rule].pass_ == "decompose":
+        most = max(most, rule_cases.count_nodes(case.after))
+    assert rule_cases.count_nodes(after) <= most, rule_cases.show(after)
     if not rule_cases.is_random(path):
         rule_cases.judge(case, after, Numerics.REASSOCIATES, child)
 
