@@ -55,7 +55,7 @@ _FREED = """
     before, begin = resident(), time.monotonic()
     assert not executor.debug_state().released
     while not executor.debug_state().released or resident() > before - 0.9 * total:  # no run in between
-        assert time.monotonic() < begin + 60, (before - resident()) / total
+        assert time.monotonic() < begin + 22, (before - resident()) / total
         time.sleep(0.01)
     assert time.monotonic() >= executor._specializer.cache.last_made + 4.0
     elapsed, freed = time.monotonic() - begin, (before - resident()) / total

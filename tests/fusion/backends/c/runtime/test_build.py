@@ -138,7 +138,7 @@ def test_failure_stops_running_compilations(tmp_path):
     start = time.monotonic()
     with pytest.raises(RuntimeFailure, match="can't compile"):
         made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *runtime.c*) exit 1;; esac\nsleep 100'))
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 20
 
 
 def _interrupt_after(file):
@@ -158,7 +158,7 @@ def test_interrupt_stops_running_compilations(tmp_path, call):
     threading.Thread(target=_interrupt_after, args=[begun], daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         made(Store(tmp_path / "store"), command)
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 20
 
 
 @posix
