@@ -82,8 +82,10 @@ def test_only_another_bundle_replaces_a_bundle(invoke: Invoke, model: Path) -> N
     Path("m.bundle/notes.txt").write_text("mine")
     done = invoke(*optimize, "m.bundle")
     assert done.status == 2 and "notes.txt is not part of the bundle" in done.err
-    done = invoke(*optimize, "p.json")
-    assert done.status == 2 and "p.json is a file, not a folder" in done.err
+    assert "-o would write over p.json, which --profile names" in invoke(*optimize, "p.json").err
+    Path("f.json").write_text("mine")
+    done = invoke(*optimize, "f.json")
+    assert done.status == 2 and "f.json is a file, not a folder" in done.err
     done = invoke("optimize", model, "-o", "m.bundle")
     assert done.status == 2 and done.err == (
         "graphopt: m.bundle is a bundle\nhint: --profile FILE.json --emit bundle replaces it\n"

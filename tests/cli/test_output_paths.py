@@ -99,6 +99,18 @@ def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
         ("optimize small.onnx -o out.onnx --report ./small.onnx", "--report would write over small.onnx"),
         ("optimize small.onnx -o out.json --report out.json", "--report would write over out.json, which -o"),
         ("run small.onnx --input x.npz -o x.npz", "-o would write over x.npz, which --input names, too"),
+        (
+            "run small.onnx --inputs x.npz --compile-log x.npz",
+            "--compile-log would write over x.npz, which --inputs",
+        ),
+        (
+            "run small.onnx --inputs kept --compile-log kept/x.npz",
+            "--compile-log would write over kept/x.npz",
+        ),
+        (
+            "optimize small.onnx --profile p.json -o p.json",
+            "-o would write over p.json, which --profile names, too",
+        ),
         ("bench small.onnx other.onnx --plot other.onnx", "--plot would write over other.onnx"),
         ("bisect small.onnx -o .", "-o might write over small.onnx, which is read"),
         ("dump small.onnx -o .", "-o might write over small.onnx, which is read"),
@@ -109,7 +121,7 @@ def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
 @pytest.mark.usefixtures("no_work")
 def test_inputs_are_not_overwritten(invoke: Invoke, small: Path, arguments: str, words: str) -> None:
     Path("small.onnx").write_bytes(small.read_bytes())
-    for name in ("other.onnx", "x.npz", "x.npy", "kept/notes.txt"):
+    for name in ("other.onnx", "x.npz", "x.npy", "p.json", "kept/notes.txt", "kept/x.npz"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("ours")
     before = bytes_in(Path())

@@ -13,7 +13,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
+from graphopt.cli.options.parameter_types import Count, reads_model, reads_replaceable_data, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
 
@@ -39,7 +39,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
     click.option(
         "--merge",
         "others",
-        type=reads_data,
+        type=reads_replaceable_data,
         multiple=True,
         metavar="FILE.json",
         help="Add the runs of this profile of the same model; without inputs, the model is not run.",

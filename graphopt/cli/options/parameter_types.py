@@ -54,7 +54,15 @@ class ReadsFolder(_Named):
 
 
 class ReadsData(_Named):
-    """A file, or a folder of files, that is read and is not a model."""
+    """A file, or a folder of files, that is read and is not a model.
+
+    Args:
+        replaceable: whether the command may write its result over the file.
+    """
+
+    def __init__(self, *arguments: Any, replaceable: bool = False, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.replaceable = replaceable
 
 
 class Writes(_Named):
@@ -149,6 +157,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 reads_model = ReadsModel(path_type=Path)
 reads_folder = ReadsFolder(path_type=Path)
 reads_data = ReadsData(path_type=Path)
+reads_replaceable_data = ReadsData(path_type=Path, replaceable=True)
 writes = Writes(path_type=Path)
 writes_file = Writes(path_type=Path, folder=False)
 writes_model = Writes(path_type=Path, in_place=True)

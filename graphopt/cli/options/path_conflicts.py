@@ -8,17 +8,23 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli.options.parameter_types import ReadsArrays, ReadsModel, Writes
+from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsModel, Writes
 from graphopt.errors import UsageError
+
+_Kind = ReadsModel | ReadsArrays | ReadsData | Writes
 
 
 def check_apart(context: click.Context) -> None:
-    """Check that a command overwrites none of its inputs, unless that is allowed, and writes no file twice.
+    """Check that a command overwrites none of its inputs, and writes no file twice.
+
+    A command that works in place may overwrite its models, but no other input.
 
     Raises:
         UsageError: an input would be overwritten, or a file written twice.
     """
-    read = [(name, path) for parameter, name, path in _paths(context) if not isinstance(parameter, Writes)]
+    models = [(name, path) for kind, name, path in _paths(context) if isinstance(kind, ReadsModel)]
+    data = [(name, path) for kind, name, path in _paths(context) if _is_kept(kind)]
+    read = [*models, *data]
     written: list[tuple[str, Path]] = []
     for kind, name, path in _paths(context):
         if not isinstance(kind, Writes):
@@ -31,8 +37,9 @@ def check_apart(context: click.Context) -> None:
                     hint=f"give {name} a folder of its own",
                 )
             continue
-        others = [*([] if kind.in_place else read), *written]
+        others = [*([] if kind.in_place else models), *data, *written]
         other = next((option for option, found in others if _is_same(found, path)), None)
+        other = other or next((option for option, found in data if _is_read_from(found, path)), None)
         if other is not None:
             raise UsageError(
                 f"{name} would write over {path}, which {other} names, too", hint=f"give {name} another file"
@@ -62,11 +69,11 @@ def written_paths(context: click.Context) -> list[Path]:
     return [path for kind, _, path in _paths(context) if isinstance(kind, Writes)]
 
 
-def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:
+def _paths(context: click.Context) -> Iterator[tuple[_Kind, str, Path]]:
     """The files that the parameters name: kind of the parameter, its name, and the path."""
     for parameter in context.command.get_params(context):
         kind, value = parameter.type, context.params.get(parameter.name or "")
-        if value is None or not isinstance(kind, ReadsModel | ReadsArrays | Writes):
+        if value is None or not isinstance(kind, _Kind):
             continue
         is_option = isinstance(parameter, click.Option)
         name = parameter.opts[0] if is_option else parameter.make_metavar(context).strip(".")
@@ -74,6 +81,16 @@ def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | 
             text = str(item)
             file = text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text
             yield kind, name, Path(file)
+
+
+def _is_kept(kind: _Kind) -> bool:
+    """Whether an argument names data that no command may overwrite."""
+    return isinstance(kind, ReadsArrays) or (isinstance(kind, ReadsData) and not kind.replaceable)
+
+
+def _is_read_from(folder: Path, path: Path) -> bool:
+    """Whether ``path`` is a file of arrays in ``folder``, all of which are read."""
+    return path.suffix == ".npz" and path.is_file() and folder.is_dir() and folder.samefile(path.parent)
 
 
 def _is_same(one: Path, other: Path) -> bool:
