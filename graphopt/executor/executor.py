@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unknown
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_cache import ModelSource, PlanCache
@@ -72,7 +72,12 @@ class Executor:
 
     def _create_specializer(self, original: ModelSource, *, stacklevel: int) -> Specializer:
         """A specializer without profile and plans."""
-        signature = Signature.of(original.read())
+        model = original.read()
+        signature = Signature.of(model)
+        values = {value.name or "": None for value in ir.values_of(model.graph)}
+        for name in self.options.requires_grad:
+            if name not in values:
+                raise unknown("input or initializer", name, values, plural="values")
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
         options = self.options
@@ -241,8 +246,9 @@ class Executor:
     def _executor_of(self, model: ir.Model, graph: str) -> Executor:
         """An executor with the same options for a part of the model, which is named ``graph`` in logs."""
         self._factory.created_graph(graph, model, "")
-        factory = replace(self._factory, requires_grad=())  # the other part computes gradients
-        return Executor(ModelSource(model), factory, self.options, clock=self._clock)
+        # the other part computes gradients
+        factory, options = replace(self._factory, requires_grad=()), replace(self.options, requires_grad=())
+        return Executor(ModelSource(model), factory, options, clock=self._clock)
 
     # Between runs -------------------------------------------------------------------------------
 

@@ -87,6 +87,12 @@ def test_backward_model_is_specialized_for_absent_cotangents(by_group: bool) -> 
     ] == ["cotangent.z"]
 
 
+def test_unknown_names_of_requires_grad_are_refused() -> None:
+    with pytest.raises(UsageError, match="no input or initializer is called 'nope'"):
+        executor(requires_grad=("x", "nope"))
+    assert executor(requires_grad=("x", "w")).vjp({"x": numbers(2, 3), "b": numbers(3)})[0]
+
+
 def test_backward_model_is_specialized_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     _, pullback = executor().vjp({"x": numbers(4, 3), "b": numbers(3)}, ["x"])
     dz = {"z": numbers(4, 3)}
