@@ -32,6 +32,7 @@ def train_step(
     no_decay: Iterable[str] = (),
     outputs: str = "loss",
     fuser: str | None = None,
+    by_group: bool = False,
     **settings: Any,
 ) -> TrainingStep:
     """A model that performs a training step: its outputs are the loss and the next parameters and state.
@@ -55,6 +56,9 @@ def train_step(
         outputs: ``loss``, or ``all`` to also return the model's own outputs.
         fuser: fuse nodes of the step, and verify the result: ``builtin`` for fused operators of onnxruntime,
             ``native`` also for compiled kernels. By default, nothing is fused.
+        by_group: differentiate groups of nodes, as for :func:`differentiate`. A member of ``params`` whose
+            gradient would have to pass an operator without a gradient is not trained; ``excluded`` of the
+            result has the reasons.
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:
@@ -79,6 +83,7 @@ def train_step(
         accumulate=accumulate,
         no_decay=no_decay,
         outputs=outputs,
+        by_group=by_group,
     )
     fused = fuse(env, step.model, fuser)
     step = step if fused is None else replace(step, model=fused.model)

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from graphopt import ir, publish
+from graphopt.autodiff import differentiate_by_group, joint_graph
 from graphopt.autodiff.graph_builder import GraphBuilder
-from graphopt.autodiff.joint_graph import Joint, differentiate
+from graphopt.autodiff.joint_graph import Joint
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.return_running_statistics import PREFIX as STATE
 from graphopt.context import Context, context_for
@@ -38,12 +39,17 @@ class TrainingStep:
         plan: the roles of inputs and outputs.
         initial: the initial values of ``plan.carried``.
         source: the model to train.
+        groups, inlined, excluded: as for :class:`~graphopt.autodiff.joint_graph.Joint`; parameters in
+            ``excluded`` are not trained.
     """
 
     model: ir.Model = field(repr=False)
     plan: Plan
     initial: dict[str, np.ndarray] = field(repr=False)
     source: ir.Model = field(repr=False)
+    groups: int | None = None
+    inlined: dict[str, str] = field(default_factory=dict)
+    excluded: dict[str, str] = field(default_factory=dict)
 
     def save(
         self, path: PathLike, state: PathLike | None = None, *, external_data: bool | None = None
@@ -95,6 +101,7 @@ def write_step(
     accumulate: int = 1,
     no_decay: Iterable[str] = (),
     outputs: str = "loss",
+    by_group: bool = False,
 ) -> TrainingStep:
     """A training step of ``model``, which is not modified.
 
@@ -107,6 +114,7 @@ def write_step(
         accumulate: the number of steps whose gradients are averaged for an update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
         outputs: ``loss``, or ``all`` to also return the outputs of the model.
+        by_group: differentiate groups of nodes; see :mod:`graphopt.autodiff.differentiate_by_group`.
 
     Raises:
         UsageError: a setting is out of range, a name is unknown or already used, or no parameter is selected.
@@ -115,7 +123,8 @@ def write_step(
     """
     rate = optimizer.rate if learning_rate is None else learning_rate
     _check_settings(rate, clip_norm, accumulate)
-    joint = differentiate(model, loss, wrt, outputs=outputs)
+    function = differentiate_by_group.differentiate if by_group else joint_graph.differentiate
+    joint = function(model, loss, wrt, outputs=outputs)
     if joint.loss in joint.model.graph.initializers:
         raise UsageError(f"{joint.loss!r} is a parameter, not a computed value")
     names = _parameter_names(joint)
@@ -138,7 +147,7 @@ def write_step(
     fault = ir.find_fault(joint.model)
     if fault is not None:
         raise AssertionError(f"the training step is broken: {fault.sentence}")
-    return TrainingStep(joint.model, plan, initial, model)
+    return TrainingStep(joint.model, plan, initial, model, joint.groups, joint.inlined, joint.excluded)
 
 
 def _check_settings(rate: float, clip_norm: float | None, accumulate: int) -> None:

@@ -23,6 +23,20 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def test_by_group(invoke: Invoke, tmp_path: Path) -> None:
+    text = """m (float[B,2] x) => (float[B,2] y) <float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}> {
+        a = MatMul(x, w) h = Tanh(a) b = MatMul(x, v) z = com.microsoft.SampleOp(b) y = Add(h, z) }"""
+    model, out = tmp_path / "model.onnx", tmp_path / "step.onnx"
+    ir.save(parse(text, domains=', "com.microsoft" : 1'), model)
+    arguments = ("train-step", model, "--loss-fn", "mse:y,t", "--optimizer", "sgd", "-o", out)
+    assert "no gradient through com.microsoft::SampleOp" in invoke(*arguments).err and not out.exists()
+    ran = invoke(*arguments, "--by-group")
+    assert ran.status == 0 and "left out  v: no gradient through com.microsoft::SampleOp" in ran.out
+    assert "  groups    1\n" in ran.out and ir.load(out).functions
+    told = json.loads(invoke(*arguments, "--by-group", "--json").out)
+    assert told["parameters"] == ["w"] and list(told["excluded"]) == ["v"] and told["groups"] == 1
+
+
 def test_train_step_writes_step_state_and_plan(invoke: Invoke, model: Path) -> None:
     out = model.with_name("step.onnx")
     settings = (

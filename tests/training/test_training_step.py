@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt import ir
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.errors import UsageError
 from graphopt.training.step_plan import KEY, Plan
 from tests.model_testing import ops, parse
@@ -131,6 +132,52 @@ def test_running_statistics_are_carried_but_not_trained() -> None:
     np.testing.assert_allclose(ours.parameters()["mean"], x.mean(0) * 0.75)
     exported = ours.export().graph.initializers["mean"].const_value
     assert exported is not None and np.array_equal(exported.numpy(), ours.parameters()["mean"])
+
+
+#: A group, and a BatchNormalization in training mode before it.
+GROUPS = """m (float[N,4] x) => (float[N,3] y)
+    <float[4] scale = {1, 2, 3, 4}, float[4] bias = {0, 0, 0, 0}, float[4] mean = {0, 0, 0, 0},
+     float[4] var = {1, 1, 1, 1}, float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12},
+     float[3,3] v = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}> {
+    n, new_mean, new_var = BatchNormalization<training_mode = 1>(x, scale, bias, mean, var)
+    a = MatMul(n, w) h = Tanh(a) m = MeanVarianceNormalization<axes = [1]>(h) b = MatMul(m, v) y = Sigmoid(b) }"""
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_step_by_group_equals_that_of_the_whole_model(optimizer: str) -> None:
+    model = parse(GROUPS, opset=18)
+    whole, grouped = (
+        graphopt.train_step(model, LOSS, optimizer, clip_norm=1.0, accumulate=2, by_group=by_group)
+        for by_group in (False, True)
+    )
+    assert whole.groups is None and grouped.groups == 1 and grouped.model.functions
+    assert whole.plan == grouped.plan
+    fused = graphopt.train_step(
+        model, LOSS, optimizer, clip_norm=1.0, accumulate=2, by_group=True, fuser="builtin"
+    )
+    trainers = [graphopt.Trainer(item, device="cpu", threads=1) for item in (whole, grouped, fused)]
+    losses = [item.fit(batches(4), learning_rate=0.1) for item in trainers]
+    for found, item in zip(losses[1:], trainers[1:], strict=True):
+        np.testing.assert_allclose(found, losses[0], rtol=1e-6)
+        for name, value in trainers[0].carried().items():
+            np.testing.assert_allclose(item.carried()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert ir.to_bytes(grouped.model) == ir.to_bytes(
+        graphopt.train_step(model, LOSS, optimizer, clip_norm=1.0, accumulate=2, by_group=True).model
+    )
+
+
+def test_a_parameter_before_an_operator_without_gradient_is_not_trained_by_group() -> None:
+    model = parse(
+        """m (float[N,2] x) => (float[N,2] y) <float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}> {
+        a = MatMul(x, w) b = MatMul(x, v) c = Tanh(b) d = com.microsoft.SampleOp(c) y = Mul(a, d) }""",
+        domains=', "com.microsoft" : 1',
+    )
+    with pytest.raises(NoGradient, match="SampleOp"):
+        graphopt.train_step(model, LOSS, "sgd")
+    with pytest.raises(NoGradient, match="SampleOp"):
+        graphopt.train_step(model, LOSS, "sgd", ["w", "v"], by_group=True)
+    made = graphopt.train_step(model, LOSS, "sgd", by_group=True)
+    assert made.plan.parameters == ["w"] and list(made.excluded) == ["v"]
 
 
 def test_float16_parameters_stay_float16() -> None:

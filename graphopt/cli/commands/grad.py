@@ -11,7 +11,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
+from graphopt.cli.option_groups.gradient_options import by_group_option, gradient_fuser_option
 from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
@@ -49,12 +49,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
     click.option(
         "--only-loss", is_flag=True, help="Return only the loss and gradients, without the model's outputs."
     ),
-    click.option(
-        "--by-group",
-        is_flag=True,
-        help="Differentiate groups of nodes: each becomes a forward and a backward function. Parameters"
-        " before an operator without a gradient are left out.",
-    ),
+    by_group_option(),
     gradient_fuser_option(),
 )
 @shared_options.group(

@@ -9,7 +9,8 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
+from graphopt.cli.option_groups.gradient_options import by_group_option, gradient_fuser_option
+from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Count, reads_model, writes
@@ -93,6 +94,7 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
         help="Average the gradients of N steps for one update.  [default: 1]",
     ),
     click.option("--with-outputs", is_flag=True, help="Also return the model's own outputs."),
+    by_group_option(),
     gradient_fuser_option(),
 )
 @shared_options.model_output
@@ -124,6 +126,7 @@ def command(
     output: Path,
     state: Path | None,
     betas: str | None,
+    by_group: bool,
     fuser: str | None,
     **settings: Any,
 ) -> Output:
@@ -157,6 +160,7 @@ def command(
             outputs="all" if with_outputs else "loss",
             betas=_numbers(betas),
             fuser=fuser,
+            by_group=by_group,
             **settings,
         )
         with writing_kernels(step.model, output, run.settings) as libraries:
@@ -169,9 +173,16 @@ def command(
         f"  loss      {plan.loss}",
         f"  feed      {', '.join([*plan.inputs, 'learning_rate'])}",
         f"  carries   {counts}: {human_bytes(carried)}",
+        *group_lines(step),
         f"  {counted(nodes, 'node')}",
     ]
-    data = {"model": str(model), "output": str(output), **plan.to_dict(), "nodes": nodes}
+    data = {
+        "model": str(model),
+        "output": str(output),
+        **plan.to_dict(),
+        **groups_of(step),
+        "nodes": nodes,
+    }
     return Output(data, text, run.invocation.wrote([*written, *libraries]))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from graphopt.autodiff.joint_graph import Joint
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split_joint import Split
+    from graphopt.training.training_step import TrainingStep
 
 #: Number of saved values listed without -v.
 _LISTED = 10
@@ -72,14 +73,14 @@ def write_split(
     return Output(data, [*_text(found, run.verbose), *verdict_lines(verdict)], sizes)
 
 
-def groups_of(joint: Joint) -> dict[str, Any]:
+def groups_of(joint: Joint | TrainingStep) -> dict[str, Any]:
     """Groups, inlined groups and excluded parameters of a model differentiated by group, for JSON."""
     if joint.groups is None:
         return {}
     return {"groups": joint.groups, "inlined": joint.inlined, "excluded": joint.excluded}
 
 
-def group_lines(joint: Joint) -> Iterator[str]:
+def group_lines(joint: Joint | TrainingStep) -> Iterator[str]:
     """Lines about groups, and about parameters before an operator without a gradient."""
     if joint.groups is not None:
         yield f"  groups    {joint.groups}"

@@ -1,10 +1,21 @@
-"""``--fuser`` of commands that write differentiated models."""
+"""``--by-group`` and ``--fuser`` of commands that write differentiated models."""
 
 from __future__ import annotations
 
 import click
 
 from graphopt.cli.options.shared_options import Decorator
+
+
+def by_group_option() -> Decorator:
+    """``--by-group``, which differentiates groups of nodes (docs/gradients.md)."""
+    decorator: Decorator = click.option(
+        "--by-group",
+        is_flag=True,
+        help="Differentiate groups of nodes: each becomes a forward and a backward function. Parameters"
+        " before an operator without a gradient are left out.",
+    )
+    return decorator
 
 
 def gradient_fuser_option() -> Decorator:
