@@ -113,6 +113,7 @@ class Agreement:
         calls, hits, misses: numbers of calls: all, on specializations, and on plans without a guard.
         plans, evicted: numbers of specializations, present and evicted.
         guards: number of guarded groups in the present specializations.
+        nested_hits, nested_misses: how often the assumptions of guarded groups held or not.
         watched: number of watched intermediate values.
         largest: the largest difference of an output.
         faults: different outputs, failures and stuck threads.
@@ -127,6 +128,8 @@ class Agreement:
     plans: int = 0
     evicted: int = 0
     guards: int = 0
+    nested_hits: int = 0
+    nested_misses: int = 0
     watched: int = 0
     largest: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -224,8 +227,8 @@ def check(
         _join([functools.partial(work, part[first::threads]) for first in range(threads)], found)
         executor.wait()
     state = executor.debug_state()
-    found.misses = state.hits("general") + state.hits("profiled")
-    found.hits = state.runs - found.misses
+    found.misses, found.hits = state.misses, state.runs - state.misses
+    found.nested_hits, found.nested_misses = state.nested_hits, state.nested_misses
     found.plans, found.evicted, found.watched = state.compiled, state.evicted, state.watched
     models = [plan.model for plan in executor._specializer._plans.plans]
     found.guards = sum(
@@ -263,8 +266,13 @@ def table(results: Sequence[Agreement]) -> str:
         faults = sum(len(one.faults) for one in by_way.values())
         difference = "identical" if largest == 0 else f"{largest:.0e}"
         guards = max(one.guards for one in by_way.values())
-        rows.append([name, setting, *counts, guards, f"{faults} faults" if faults else difference])
-    header = ["hits + misses", "pipeline", *WAYS, "guarded groups", "largest difference"]
+        nested = [
+            sum(one.nested_hits for one in by_way.values()),
+            sum(one.nested_misses for one in by_way.values()),
+        ]
+        row = [name, setting, *counts, guards, f"{nested[0]} + {nested[1]}" if any(nested) else ""]
+        rows.append([*row, f"{faults} faults" if faults else difference])
+    header = ["hits + misses", "pipeline", *WAYS, "guarded groups", "nested", "largest difference"]
     calls = sum(one.calls for one in results)
     note = f"{calls:,} calls, on {doc_tables.machine()}."
     return "\n".join([doc_tables.markdown_table(header, rows), "", note])
@@ -290,7 +298,8 @@ def main() -> int:
                     )
                     results.append(found)
                     print(
-                        f"  {setting}, {way}: {found.hits} + {found.misses}, {found.guards} guards",
+                        f"  {setting}, {way}: {found.hits} + {found.misses}, {found.guards} guards,"
+                        f" nested {found.nested_hits} + {found.nested_misses}",
                         file=sys.stderr,
                         flush=True,
                     )

@@ -59,7 +59,7 @@ class PlanState:
             made.id,
             made.pipeline,
             made.seconds,
-            plan.guards,
+            () if plan.guards is None else plan.guards.counts,
         )
 
 
@@ -85,6 +85,8 @@ class DebugState:
         left_out: the number of candidates that are not watched.
         watch_runs: the number of additional runs that observed watched values.
         watch_seconds: the total duration of these runs.
+        nested_hits: how often the assumptions of guarded groups held, in all plans, including evicted ones.
+        nested_misses: how often they did not, so that the general version of the group ran.
     """
 
     strategy: str
@@ -103,6 +105,13 @@ class DebugState:
     watch_runs: int = 0
     watch_seconds: float = 0.0
     runs: int = 0
+    nested_hits: int = 0
+    nested_misses: int = 0
+
+    @property
+    def misses(self) -> int:
+        """The number of runs that satisfied no guard of a plan."""
+        return self.hits("general") + self.hits("profiled")
 
     @property
     def compiled(self) -> int:
@@ -129,6 +138,9 @@ class DebugState:
             for inner in plan.guards:
                 hits, misses = counted(inner.hits, "hit"), counted(inner.misses, "miss", "misses")
                 yield f"  guarded group of {inner.group}: {hits}, {misses}"
+        if self.nested_hits or self.nested_misses:
+            nested = counted(self.nested_misses, "nested miss", "nested misses")
+            yield f"all guarded groups: {counted(self.nested_hits, 'nested hit')}, {nested}"
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
@@ -151,6 +163,7 @@ class DebugState:
         """The JSON form."""
         return {
             **vars(self),
+            "misses": self.misses,
             "plans": [
                 {**vars(plan), "guards": [vars(inner) for inner in plan.guards]} for plan in self.plans
             ],

@@ -21,7 +21,7 @@ from graphopt.ort.session import Optimizations
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
-from graphopt.specialization.guard_counts import GuardCount, GuardCounter
+from graphopt.specialization.guard_counts import GuardCounter, count_guards
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
@@ -93,10 +93,9 @@ class Plan:
         return self.kept.get()
 
     @property
-    def guards(self) -> tuple[GuardCount, ...]:
-        """The counts of the guarded groups in the model; empty until prepared."""
-        counter = None if self._ready is None else self._ready.counter
-        return () if counter is None else counter.counts
+    def guards(self) -> GuardCounter | None:
+        """The counts of the guarded groups in the model; ``None`` if there are none, and until prepared."""
+        return None if self._ready is None else self._ready.counter
 
     def spill(self) -> None:
         """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
@@ -113,8 +112,8 @@ class Plan:
             if self._ready is None:
                 model_of, host = self._session_model(), self.host
                 model = model_of()
-                counter = GuardCounter.of(model)
-                artifact = Artifact(model if counter is None else counter.model)
+                counted = count_guards(model)
+                artifact = Artifact(model if counted is None else counted.model)
                 libraries = host.libraries(model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
                 runtime: Any = {
@@ -124,8 +123,9 @@ class Plan:
                 }
                 session = preflight.create(artifact.source, threads=host.threads, **runtime)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
-                run_of = model_of if counter is None else partial(_counted, model_of)
+                run_of = model_of if counted is None else partial(_counted, model_of)
                 buffers = BufferChecks(model_of, lambda: optimized_graph(run_of(), **runtime), session)
+                counter = None if counted is None else counted.counter
                 self._ready = VariantSession(session, Signature.of(model), buffers, counter)
             return self._ready
 
@@ -154,7 +154,7 @@ def _counted(model_of: Callable[[], ir.Model]) -> ir.Model:
     Raises:
         UsageError: the model was released, and read again from a file, which does not mark guards.
     """
-    counter = GuardCounter.of(model_of())
-    if counter is None:
+    counted = count_guards(model_of())
+    if counted is None:
         raise UsageError("the model was released, and its file does not mark guards")
-    return counter.model
+    return counted.model

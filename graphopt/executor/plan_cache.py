@@ -18,6 +18,7 @@ from graphopt.model_arguments import ModelLike, copy, loaded
 from graphopt.process import memory
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
+from graphopt.specialization.ort_values import arrays_of
 
 
 class PlanCache:
@@ -92,6 +93,14 @@ class PlanCache:
                     self._fallback = plan
         return plan
 
+    def accepts(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether the original runs on ``feeds``: a run of the plan for runs while optimizing is off."""
+        try:
+            self.fallback().run(arrays_of(feeds))
+        except GraphoptError:
+            return False
+        return True
+
     def profiled(self) -> ProfiledPlan | None:
         """The plan whose runs are profiled; ``None`` if the general plan takes its place."""
         plan = self._profiled
@@ -105,7 +114,7 @@ class PlanCache:
                 except Exception as error:  # any error of optimizing; the general plan takes its place
                     if self._factory.strict and isinstance(error, GraphoptError):
                         raise
-                    self.unprofiled = str(error) or type(error).__name__
+                    self.unprofiled = f"there is no profiled plan: {str(error) or type(error).__name__}"
         return plan
 
     def note_made(self) -> None:

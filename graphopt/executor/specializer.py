@@ -35,6 +35,7 @@ from graphopt.profile import (
     branch_inputs,
     guard_for_all,
 )
+from graphopt.specialization.guard_counts import GuardCounter
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.ort_values import kept_contents
 from graphopt.transforms.profile.instrument import Watch
@@ -77,7 +78,8 @@ class Specializer:
         self._profile = RunProfile(signature, self._watched, max(options.profiled_runs, 1))
         self._failures: list[str] = []
         self._made: Counter[str] = Counter()
-        self._evicted = self._runs = 0
+        self._evicted: list[GuardCounter | None] = []
+        self._runs = 0
         self._reasons = GeneralPlanReasons()
         self._timer = ReleaseTimer(options.delay)
         self.last: Plan | None = None
@@ -170,7 +172,9 @@ class Specializer:
             found = "the new specialization is for other inputs" if is_own else self._plan_or_job(feeds)
         if isinstance(found, Plan):
             return found
-        self._count_reason(found, feeds)
+        text = self._reasons.text(found, feeds, self._plans.plans)
+        with self._counts:
+            self._reasons.add(found, text)
         return self.unguarded_plan(feeds)
 
     def _plan_or_job(self, feeds: Mapping[str, Any]) -> Plan | Job | str:
@@ -183,7 +187,7 @@ class Specializer:
             return reason
         blocking = self._options.compile == "blocking"
         try:
-            inner = self._observe_inner(feeds, valid=False) if self._options.profiled_runs == 0 else None
+            tried = self._tried(feeds)
         except AnotherThreadObserves:
             return "profiling"
         with self._state:
@@ -194,13 +198,20 @@ class Specializer:
             known = self._plans.plan_for(feeds)
             if known is not None:  # another thread has specialized for these feeds
                 return known
-            if self._options.profiled_runs == 0 and self._profile.profile.runs == 0:
-                self._profile.add(feeds, inner)
+            if tried.is_profiled and self._profile.profile.runs == 0:
+                self._profile.add(feeds, tried.inner)
             if not self._profile.is_complete:
                 return self._profile.known_failure(feeds) or "profiling"
             if blocking:
                 job = self._begin_job()
             return job or self._reason_to_stop() or _IN_PROGRESS
+
+    def _tried(self, feeds: Mapping[str, Any]) -> SavedRunInputs:
+        """Without profiled runs, a run of the original on ``feeds``; it is profiled if it succeeds."""
+        if self._options.profiled_runs or not self._needs(feeds):
+            return SavedRunInputs(feeds, is_profiled=False)
+        inner = self._observe_inner(feeds, valid=False)
+        return SavedRunInputs(feeds, inner, inner is not None or self.cache.accepts(feeds))
 
     def _reason_to_stop(self) -> str | None:
         """The reason why there will be no more specializations in this thread or task, or ``None``."""
@@ -209,12 +220,6 @@ class Specializer:
         if self._depth == 0:
             return "all specializations are made"
         return "the original was released" if self.cache.original.model is None else None
-
-    def _count_reason(self, reason: str, feeds: Mapping[str, Any]) -> None:
-        """Count a run of the general plan; for the first runs, note a violation of the nearest guard."""
-        text = self._reasons.text(reason, feeds, self._plans.plans)
-        with self._counts:
-            self._reasons.add(reason, text)
 
     # Profiling and compiling --------------------------------------------------------------------
 
@@ -226,7 +231,7 @@ class Specializer:
         """Whether the profile needs a run on ``feeds``."""
         if self._profile.is_complete or not self._is_profiled(feeds):
             return False
-        return self._profile.known_failure(feeds) is None
+        return self._profile.known_failure(feeds) is None and self._plans.plan_for(feeds) is None
 
     def _profile_run(
         self, feeds: Mapping[str, Any], inner: Observed | None, before: SavedRunInputs | None
@@ -265,9 +270,7 @@ class Specializer:
             AnotherThreadObserves: the run of another thread is profiled instead.
         """
         original = self.cache.original.model
-        if original is None or self._job is not None or self._profile.is_complete:
-            return None
-        if self._plans.plan_for(feeds) is not None or self._profile.known_failure(feeds) is not None:
+        if original is None or not self._needs(feeds):
             return None
         return self._watched.observe(original, feeds, self._profiled, valid=valid)
 
@@ -324,7 +327,7 @@ class Specializer:
                 self._profile.clear()
                 self.cache.note_made()
             if plans is not None:
-                self._evicted += len(self._plans.plans) + 1 - len(plans.plans)
+                self._evicted += [plan.guards for plan in self._plans.plans if plan not in plans.plans]
                 self._plans = plans
             if failure is not None:
                 self._failures.append(failure)
@@ -368,6 +371,7 @@ class Specializer:
         with self._state, self._counts:
             plans = [*self._plans.plans, *self.cache.plans]
             hits = [plan.hits for plan in plans]
+            counters = [*(plan.guards for plan in plans), *self._evicted]
             state = DebugState(
                 strategy=str(self._strategy),
                 depth=self._depth,
@@ -377,24 +381,19 @@ class Specializer:
                 compiling=self._job is not None,
                 released=self.cache.original.model is None,
                 kept=self.cache.kept,
-                evicted=self._evicted,
+                evicted=len(self._evicted),
                 failures=tuple(self._failures),
                 runs=self._runs,
             )
-        remarks = dict.fromkeys(remark for plan in plans for remark in (*plan.problems, *plan.remarks))
         watched = self._watched
-        if watched.failure is not None:
-            remarks[f"intermediate values are not watched: {watched.failure}"] = None
-        if self.cache.unprofiled is not None:
-            remarks[f"there is no profiled plan: {self.cache.unprofiled}"] = None
-        if self._factory.log.failure is not None:
-            remarks[self._factory.log.failure] = None
+        remarks = [remark for plan in plans for remark in (*plan.problems, *plan.remarks)]
+        remarks += filter(None, [watched.failure, self.cache.unprofiled, self._factory.log.failure])
+        nested = [count for counter in counters if counter is not None for count in counter.counts]
         return replace(
             state,
             plans=tuple(map(PlanState.of, plans, hits)),
-            remarks=tuple(remarks),
-            watched=watched.watched,
-            left_out=watched.left_out,
-            watch_runs=watched.runs,
-            watch_seconds=watched.seconds,
+            remarks=tuple(dict.fromkeys(remarks)),
+            **watched.figures,
+            nested_hits=sum(count.hits for count in nested),
+            nested_misses=sum(count.misses for count in nested),
         )

@@ -48,6 +48,16 @@ class WatchedValues:
         self.failure: str | None = None
         self._has_ended = False
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The counts and the duration, named as in ``DebugState``."""
+        return {
+            "watched": self.watched,
+            "left_out": self.left_out,
+            "watch_runs": self.runs,
+            "watch_seconds": self.seconds,
+        }
+
     def observe(
         self,
         original: ir.Model,
@@ -81,7 +91,8 @@ class WatchedValues:
                     self.watched, self.left_out = runs.watched, runs.left_out
                     found = runs.run(arrays_of(feeds)).observed
         except Exception as error:  # the plans do not depend on these observations
-            self.failure, self._has_ended = str(error) or type(error).__name__, valid
+            self.failure = f"intermediate values are not watched: {str(error) or type(error).__name__}"
+            self._has_ended = valid
             return None
         else:
             self.failure = None

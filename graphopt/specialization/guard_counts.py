@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,37 +34,18 @@ class GuardCount:
 
 
 class GuardCounter:
-    """The counts of the guards of one model. Thread-safe.
+    """The counts of the guards of one model, in runs with an additional output. Thread-safe.
 
     Attributes:
-        model: the model with an additional output, the last one.
-        output: the name of that output: a vector with the hits and the checks of each guard in a run.
+        output: the name of that output, the last one: a vector with the hits and the checks of each guard in
+            a run.
     """
 
-    def __init__(self, model: ir.Model, output: str, groups: list[str]) -> None:
-        self.model, self.output = model, output
+    def __init__(self, output: str, groups: list[str]) -> None:
+        self.output = output
         self._groups = groups
         self._totals = np.zeros((len(groups), 2), np.int64)
         self._lock = ForkSafeLock()
-
-    @classmethod
-    def of(cls, model: ir.Model) -> GuardCounter | None:
-        """The counter for a copy of ``model``; ``None`` if it has no guards outside of functions."""
-        if next(_guards(model), None) is None:
-            return None
-        counted = copy(model)
-        edit, groups, vectors = ir.Editor(counted), list[str](), list[ir.Value]()
-        for graph, node in list(_guards(counted)):
-            condition = node.inputs[0]
-            assert condition is not None
-            groups.append(node.outputs[0].name or "")
-            vectors.append(export_body_value(edit, _vector(edit, condition, graph), graph, 2, total=True))
-        whole = edit.make_node("Concat", vectors, {"axis": 0}, name="guard_counts")
-        edit.append(counted.graph, whole)
-        found = whole.outputs[0]
-        found.type, found.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([2 * len(groups)])
-        edit.add_output(counted.graph, found)
-        return cls(counted, found.name or "", groups)
 
     def add(self, counts: np.ndarray) -> None:
         """Add the value of the output of one run."""
@@ -79,6 +61,32 @@ class GuardCounter:
             GuardCount(group, hits, checks - hits)
             for group, (hits, checks) in zip(self._groups, totals, strict=True)
         )
+
+
+class CountedModel(NamedTuple):
+    """A model with the additional output of ``counter``."""
+
+    model: ir.Model
+    counter: GuardCounter
+
+
+def count_guards(model: ir.Model) -> CountedModel | None:
+    """A copy of ``model`` that counts its guards; ``None`` if it has no guards outside of functions."""
+    if next(_guards(model), None) is None:
+        return None
+    counted = copy(model)
+    edit, groups, vectors = ir.Editor(counted), list[str](), list[ir.Value]()
+    for graph, node in list(_guards(counted)):
+        condition = node.inputs[0]
+        assert condition is not None
+        groups.append(node.outputs[0].name or "")
+        vectors.append(export_body_value(edit, _vector(edit, condition, graph), graph, 2, total=True))
+    whole = edit.make_node("Concat", vectors, {"axis": 0}, name="guard_counts")
+    edit.append(counted.graph, whole)
+    found = whole.outputs[0]
+    found.type, found.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([2 * len(groups)])
+    edit.add_output(counted.graph, found)
+    return CountedModel(counted, GuardCounter(found.name or "", groups))
 
 
 def _guards(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:

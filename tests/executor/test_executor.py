@@ -16,7 +16,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.context import Context
-from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
+from graphopt.errors import GraphoptError, RuntimeFailure, UsageError, VerificationFailed
 from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import fuser, optimized_execution, set_fusion_strategy
@@ -273,6 +273,25 @@ def test_declared_sizes_are_required() -> None:
         unwatched.run(bad)
     state = unwatched.debug_state()
     assert state.reasons == {"'x' does not have the declared shape": 1} and state.depth == 12
+
+
+@pytest.mark.parametrize("compile", ["blocking", "background"])
+def test_inputs_that_the_model_rejects_use_up_no_specialization(compile: str) -> None:
+    model = parse(
+        "g (float[N] x, float[M] z, seq(float) s) => (float[L] y, int64 n) { y = Add(x, z) n = SequenceLength(s) }"
+    )
+    executor = compiled(model, profiled_runs=0, strategy=FusionStrategy.parse("static:1"), compile=compile)
+    two, three = np.ones(2, np.float32), np.ones(3, np.float32)
+    good = {"x": three, "z": three, "s": [three]}
+    for bad in ({"x": two}, {"x": three.astype(np.int32)}, {"s": [np.ones(1, np.int64)]}, {"s": three}):
+        with pytest.raises(GraphoptError):
+            executor.run({**good, **bad})
+        state = executor.debug_state()
+        assert (state.depth, state.compiled, state.failures) == (1, 0, ())
+    for _ in range(2):
+        assert executor.run(good)["y"].tolist() == [2, 2, 2]
+        executor.wait()
+    assert executor.debug_state().hits("static-1") > 0
 
 
 # Switches -------------------------------------------------------------------------------------

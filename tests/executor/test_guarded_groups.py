@@ -130,3 +130,26 @@ def test_plans_without_guarded_groups_count_nothing() -> None:
     executor({"x": rows_with(3)})
     executor({"x": rows_with(3)})
     assert _counts(executor) == {}
+
+
+def test_misses_of_groups_are_counted_apart_from_misses_of_plans() -> None:
+    executor = _executor()
+    for positive in (3, 2, 2, 3):
+        executor({"x": rows_with(positive)})
+    executor({"x": rows_with(3)[:5]})  # no plan for 5 rows
+    state = executor.debug_state()
+    assert (state.runs, state.misses) == (6, 2)
+    assert (state.nested_hits, state.nested_misses) == (2, 2)
+    assert "all guarded groups: 2 nested hits, 2 nested misses" in str(state)
+    found = state.to_dict()
+    assert [found[name] for name in ("misses", "nested_hits", "nested_misses")] == [2, 2, 2]
+
+
+def test_groups_of_evicted_plans_are_counted() -> None:
+    executor = _executor(strategy="static:2", most_plans=1)
+    executor({"x": rows_with(2)})
+    for _ in range(2):
+        executor({"x": rows_with(3)[:5]})
+    state = executor.debug_state()
+    assert state.evicted == 1 and _counts(executor) == {"psum": (1, 0)}
+    assert (state.nested_hits, state.nested_misses) == (1, 1)

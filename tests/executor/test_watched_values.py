@@ -116,7 +116,7 @@ def test_failing_additional_run_does_not_affect_outputs(monkeypatch: pytest.Monk
 
 def test_values_are_watched_after_inputs_that_the_model_rejects() -> None:
     model = parse("g (float[N] x, float[M] z) => (int64[1, L] found) { y = Add(x, z) found = NonZero(y) }")
-    options = ExecutorOptions(watch="shapes", profiled_runs=0, wait=None, strategy="static:2")
+    options = ExecutorOptions(watch="shapes", profiled_runs=0, wait=None, strategy="static:1")
     executor = graphopt.compile(model, options, verify=False)
     two, three = np.ones(2, np.float32), np.ones(3, np.float32)
     with pytest.raises(RuntimeFailure):

@@ -16,7 +16,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.specialization.guard_counts import GuardCount, GuardCounter
+from graphopt.specialization.guard_counts import GuardCount, GuardCounter, count_guards
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import invoke as invoke  # noqa: PLC0414
 from tests.transforms.guarded_models import positions_and_selected_rows, rows_with, selected_rows
@@ -65,18 +65,18 @@ def test_one_model_has_guarded_groups_in_all_branches(name: str) -> None:
 def test_only_the_executed_branch_checks_its_groups() -> None:
     found = _specialized(positions_and_selected_rows(), **OPTIONS["profiling"])
     assert found.model is not None
-    counter = GuardCounter.of(found.model)
-    assert counter is not None
+    counted = count_guards(found.model)
+    assert counted is not None
     counts = []
     for run in RUNS:
-        outputs = graphopt.run(counter.model, _feeds(*run))
-        counts.append(sorted(outputs[counter.output].reshape(-1, 2).tolist()))
+        outputs = graphopt.run(counted.model, _feeds(*run))
+        counts.append(sorted(outputs[counted.counter.output].reshape(-1, 2).tolist()))
     hit, miss, none = [1, 1], [0, 1], [0, 0]
     assert counts == [[none, hit], [none, miss], [none, hit], [none, miss], [none, miss]]
 
 
 def test_fork_does_not_wait_for_the_counts_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = GuardCounter(selected_rows(), "counts", ["y"])
+    counter = GuardCounter("counts", ["y"])
     with counter._lock, monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)  # as in a fork
         counter.add(np.array([1, 3]))

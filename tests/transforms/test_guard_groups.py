@@ -14,7 +14,7 @@ from graphopt.context import Observer, Options, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotate
-from graphopt.specialization.guard_counts import GuardCounter
+from graphopt.specialization.guard_counts import count_guards
 from tests.model_testing import ops, run_pipeline
 from tests.transforms.guarded_models import (
     chosen_rows,
@@ -157,12 +157,13 @@ def test_a_specialized_version_has_guarded_groups_in_its_bodies() -> None:
     original, guarded = selected_and_growing_rows(), selected_and_growing_rows()
     pipeline = "guard-groups{cost=0},lower-fallbacks,dce"
     _guarded(guarded, pipeline, found=_int(1, 3), state=_float(4, 2))
-    counter = GuardCounter.of(guarded)
-    assert counter is not None
+    counted = count_guards(guarded)
+    assert counted is not None
+    counter = counted.counter
     for positive, trips in ((3, 2), (3, 4), (4, 2), (1, 3), (0, 1), (3, 0)):
         feeds = {"x": rows_with(positive)[:, :2], "trips": np.array(trips)}
         assert _equal(original, guarded, feeds)
-        counter.add(graphopt.run(counter.model, feeds)[counter.output])
+        counter.add(graphopt.run(counted.model, feeds)[counter.output])
     outer, inner = counter.counts
     assert (outer.group, outer.hits, outer.misses) == ("grown", 3, 3)
     assert (inner.group, inner.hits, inner.misses) == ("psum_special", 2, 4)

@@ -19,7 +19,7 @@ from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotate
-from graphopt.specialization.guard_counts import GuardCounter
+from graphopt.specialization.guard_counts import count_guards
 from graphopt.specialization.instrumented_runs import InstrumentedRuns
 from graphopt.transforms.profile.instrument import Watch
 from tests.fuzz.graphs.run import model_of
@@ -66,9 +66,9 @@ def _guards_of(seed: int) -> int:
         annotate(guarded, values)
         pipeline = f"guard-groups{{cost=0,pin={'true' if seed % 2 else 'false'}}},lower-fallbacks,dce"
         run_pipeline(guarded, pipeline, Options(numerics=Numerics.EXACT))
-        counter = GuardCounter.of(guarded)
-        total += 0 if counter is None else len(counter.counts)
-        for feeds, _ in runs if counter is not None else ():
+        counted = count_guards(guarded)
+        total += 0 if counted is None else len(counted.counter.counts)
+        for feeds, _ in runs if counted is not None else ():
             expected, actual = (graphopt.run(one, feeds, optimizations="off") for one in (model, guarded))
             for name, array in expected.items():
                 _check(array, actual[name])
