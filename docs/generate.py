@@ -320,6 +320,9 @@ def pipelines_page() -> str:
         "general versions, and `lower-fallbacks` creates the nodes that check the assumptions; see",
         "[guards](architecture.md#guards).",
         "",
+        "`tests/passes/golden/encoder/` has the graphs that the pipelines create from an encoder, with and",
+        "without a profile and gradients; its `index.txt` names the file of each combination.",
+        "",
     ]
     for name, text in PIPELINES.items():
         lines += [f"## {name}", "", f"{SUMMARIES[name][0].upper()}{SUMMARIES[name][1:]}.", ""]

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.golden_files import GoldenFiles
+
 # A slow or loaded machine must not fail a test: no deadline. The same examples everywhere: derandomized.
 settings.register_profile("graphopt", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("graphopt")
@@ -55,10 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
-@pytest.fixture
-def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are to be written instead of compared."""
-    return bool(request.config.getoption("--update-golden"))
+@pytest.fixture(scope="module")
+def golden(request: pytest.FixtureRequest) -> GoldenFiles:
+    """The golden files of a test file."""
+    tests = request.path.relative_to(request.config.rootpath).as_posix()
+    return GoldenFiles(bool(request.config.getoption("--update-golden")), tests)
 
 
 @pytest.fixture(autouse=True)

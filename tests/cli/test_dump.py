@@ -15,6 +15,7 @@ import pytest
 from graphopt import ir, optimize
 from graphopt.cli.output import pager
 from tests.cli.conftest import Invoke
+from tests.golden_files import GoldenFiles
 from zoo import SAMPLES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -240,7 +241,7 @@ def test_every_sample_can_be_dumped_in_every_form(invoke: Invoke, tmp_path: Path
         assert invoke("inspect", stage).status == 0
 
 
-def test_a_golden_diff(invoke: Invoke, tmp_path: Path, update_golden: bool) -> None:
+def test_a_golden_diff(invoke: Invoke, tmp_path: Path, golden: GoldenFiles) -> None:
     path = tmp_path / "transformer.onnx"
     path.write_bytes(SAMPLES["transformer"].build().SerializeToString())
     arguments = [
@@ -250,11 +251,7 @@ def test_a_golden_diff(invoke: Invoke, tmp_path: Path, update_golden: bool) -> N
         "layer.0/attention/self",
     ]
     out = invoke("dump", path, "--pass-by-pass", *arguments).out
-    golden = GOLDEN / "dump-diff.txt"
-    if update_golden:
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(out, encoding="utf-8")
-    assert out == golden.read_text(encoding="utf-8"), "run pytest with --update-golden if the change is meant"
+    golden.check(GOLDEN / "dump-diff.txt", out)
 
 
 def test_the_documentation_shows_the_golden_diff() -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-import graphopt
-from graphopt import config, ir
+from graphopt import ir
 from graphopt.instrument.graph_text import graph_text
-from graphopt.model_arguments import copy
 from graphopt.passes.pipelines import PIPELINES
 from graphopt.profile import ValueProfile
-from graphopt.profile.annotations import annotate, annotate_gradients
+from tests.golden_files import GoldenFiles
 from tests.model_testing import parse
+from tests.passes.named_pipelines import COMBINATIONS, run_named
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -71,33 +70,18 @@ def small_model() -> ir.Model:
 def dumps(pipeline: str) -> str:
     """The graphs that ``pipeline`` creates."""
     original, found = small_model(), []
-    for profiled in (False, True):
-        for gradients in (False, True):
-            model = copy(original)
-            if profiled:
-                annotate(model, PROFILE)
-            if gradients:
-                annotate_gradients(model, {"x": True, "q": True, "k": True, "v": True})
-            with config.patch(costs="shipped", cpu_level=3):  # the same on all machines
-                result, report = graphopt.optimize(model, pipeline=pipeline, verify=False, strict=True)
-            result.metadata_props.clear()  # digests and records of constants
-            words = ["with" if given else "without" for given in (profiled, gradients)]
-            title = f"{words[0]} a profile, {words[1]} gradients"
-            passes = ", ".join(record.text for record in report.passes if record.changes)
-            text = graph_text(result).rstrip("\n")
-            ir.validate(ir.from_proto(onnx.parser.parse_model(text)))
-            found.append(f"=== {title}\n--- changed by: {passes or 'nothing'}\n{text}\n")
+    for kinds in COMBINATIONS:
+        result, passes = run_named(pipeline, kinds.annotated(original, PROFILE, "xqkv"))
+        result.metadata_props.clear()  # digests and records of constants
+        text = graph_text(result).rstrip("\n")
+        ir.validate(ir.from_proto(onnx.parser.parse_model(text)))
+        found.append(f"=== {kinds}\n--- changed by: {passes}\n{text}\n")
     return "\n".join(found)
 
 
 @pytest.mark.parametrize("pipeline", sorted(PIPELINES))
-def test_graphs_of_pipeline(pipeline: str, update_golden: bool) -> None:
-    found, golden = dumps(pipeline), GOLDEN / f"{pipeline}.txt"
-    if update_golden:
-        golden.write_text(found, encoding="utf-8")
-    assert found == golden.read_text(encoding="utf-8"), (
-        "run pytest with --update-golden if the change is meant"
-    )
+def test_graphs_of_pipeline(pipeline: str, golden: GoldenFiles) -> None:
+    golden.check(GOLDEN / f"{pipeline}.txt", dumps(pipeline))
 
 
 def test_every_golden_file_has_a_pipeline() -> None:
