@@ -14,12 +14,6 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.autodiff import gradient_regions, joint_graph
-from graphopt.autodiff.differentiate_groups import (
-    Key,
-    calls_of_groups,
-    differentiate_groups,
-    inline_group,
-)
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.group_gradient import GroupGradient, Operand, SplitOptions
 from graphopt.autodiff.joint_graph import Joint
@@ -28,6 +22,12 @@ from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import ByRule
 from graphopt.autodiff.rule_registry import Gradient, NoGradient, NonDifferentiable, Restart
 from graphopt.autodiff.sequence_loop_builders import is_sequence
+from graphopt.autodiff.split_group_functions import (
+    Key,
+    calls_of_groups,
+    differentiate_groups,
+    inline_group,
+)
 from graphopt.autodiff.split_joint import Split, SplitReport, check_budget, split_joint
 from graphopt.context import Context, Observer, Refusal
 from graphopt.ops import graphopt_operators

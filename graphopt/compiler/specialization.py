@@ -95,11 +95,11 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
-    from graphopt.compiler.variant_optimizer import VariantOptimizer
+    from graphopt.compiler.optimize_all_variants import VariantOptimizer
     from graphopt.profile import check_profile
     from graphopt.specialization.build_variants import build, requested_variants
-    from graphopt.specialization.profile_guarantees import restrict
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
+    from graphopt.specialization.restrict_profile import restrict
     from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
     env = env.having(options)

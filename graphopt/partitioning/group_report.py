@@ -14,7 +14,7 @@ from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
-from graphopt.partitioning.view_choices import ViewChoice, membership_reason, view_choices
+from graphopt.partitioning.view_membership import ViewChoice, membership_reason, view_choices
 from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.util.text_tables import counted
 

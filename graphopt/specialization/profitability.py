@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.control_flow.executed_nodes import GUARD_COST
-from graphopt.control_flow.executed_nodes import executed_nodes as count_executed_nodes
+from graphopt.control_flow.estimate_executed_nodes import GUARD_COST
+from graphopt.control_flow.estimate_executed_nodes import executed_nodes as count_executed_nodes
 from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graphopt.cli.views.latencies import remarks
+from graphopt.cli.views.bench_results import remarks
 from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device

@@ -150,7 +150,7 @@ def command(
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
-    from graphopt.cli.views.latencies import blocks, drawing
+    from graphopt.cli.views.bench_results import blocks, drawing
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.ir.signature import Signature

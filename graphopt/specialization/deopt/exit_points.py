@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.analysis.data_dependent_values import data_dependent_values
+from graphopt.analysis.data_dependent_shapes import data_dependent_values
 from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 from graphopt.model_arguments import copy

@@ -12,7 +12,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
-from graphopt.partitioning.view_choices import say_views, view_choices
+from graphopt.partitioning.view_membership import say_views, view_choices
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.differentiate_groups import differentiate_groups
+from graphopt.autodiff.split_group_functions import differentiate_groups
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 

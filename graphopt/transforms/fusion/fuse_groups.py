@@ -16,7 +16,7 @@ from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
-from graphopt.partitioning.view_choices import say_views, view_choices
+from graphopt.partitioning.view_membership import say_views, view_choices
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, declared_name
 from graphopt.context import Context, Options, context_for
-from graphopt.control_flow.executed_nodes import executed_nodes
+from graphopt.control_flow.estimate_executed_nodes import executed_nodes
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.pipelines import make_pipeline

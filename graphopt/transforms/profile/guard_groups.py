@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal, context_for
-from graphopt.control_flow.executed_nodes import GUARD_COST
+from graphopt.control_flow.estimate_executed_nodes import GUARD_COST
 from graphopt.fusion.group_functions import add_groups
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import in_rows

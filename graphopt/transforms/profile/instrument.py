@@ -9,7 +9,7 @@ from enum import Enum
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.analysis.data_dependent_values import data_dependent_values
+from graphopt.analysis.data_dependent_shapes import data_dependent_values
 from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.ops import graphopt_operators

@@ -15,7 +15,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.model_arguments import ModelLike
 from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
 from graphopt.profile import Guard, Variant
-from graphopt.specialization.profile_guarantees import Restricted, ranges_of
+from graphopt.specialization.restrict_profile import Restricted, ranges_of
 from graphopt.specialization.specialize_inputs import annotate_inputs, profiled_inputs, specialize_inputs
 
 if TYPE_CHECKING:
