@@ -30,10 +30,14 @@ def drop_full_lengths(op: Builder, m: Match) -> Outcome:
     return _without_inputs(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
 
 
-@rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
+@rule(lambda op, rest: op.one_of("LSTM", "RNN")(rest.rest()), numerics=Reassociates)
 def drop_recurrent_zeros(op: Builder, m: Match) -> Outcome:
-    """LSTM(x, …, B=0, P=0) → LSTM(x, …); likewise GRU and RNN (zeros may change sign)."""
-    return _without_inputs(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(operand(m.root, i)) == 0])
+    """LSTM(x, …, P=0) → LSTM(x, …); RNN(x, …, B=0) → RNN(x, …) (zeros may change sign).
+
+    A zero bias of LSTM and GRU remains, because onnxruntime turns NaN into numbers where it adds the bias.
+    """
+    index = _PEEPHOLES if m.root.op_type == "LSTM" else _BIAS
+    return _without_inputs(op, m, [index] if m.fill(operand(m.root, index)) == 0 else [])
 
 
 def _without_inputs(op: Builder, m: Match, indices: list[int]) -> Outcome:

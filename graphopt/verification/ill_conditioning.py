@@ -141,9 +141,9 @@ def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance, *, pol
 
     With ``poles``, an element does not count if it is finite in only one of ``wide`` and ``expected``.
     ``poles`` is false for denormal inputs: their reciprocals overflow to infinity, and an infinity of the
-    original must remain infinite.
+    original must remain infinite. A NaN that such an infinity caused may become a number.
     """
-    if not poles and (np.isfinite(wide) & ~np.isfinite(expected) & np.isfinite(actual)).any():
+    if not poles and (np.isfinite(wide) & np.isinf(expected) & np.isfinite(actual)).any():
         return False
     with np.errstate(all="ignore"):
         alike = np.isclose(wide, expected, equal_nan=True)

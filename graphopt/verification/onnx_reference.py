@@ -15,8 +15,6 @@ from graphopt import ir
 
 #: Modes: the specification, the widest floats, no negative zeros, or maxima that drop NaN.
 Mode = Literal["plain", "wide", "unsigned", "dropping"]
-#: The format in which onnx's evaluator logs a result.
-_RESULT = " + %s: %s"
 #: Maximum size of weights, in bytes, to embed for the evaluator, which can't read external data.
 _EMBEDDED = 1 << 28
 #: CPU time limit of one evaluation, in seconds. It is CPU time so that no excuse depends on the load of the
@@ -132,12 +130,16 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     class Hasty(ReferenceEvaluator):
         deadline = math.inf
 
-        def _log(self, level: int, pattern: str, *args: Any) -> None:
-            """The evaluator calls this before each node, and for each value with its name and contents."""
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            if mode == "unsigned":
+                for node in self.rt_nodes_:
+                    node.run = _without_negative_zero_results(node.run)
+
+        def _log(self, *_: Any) -> None:
+            """The evaluator calls this before each node, and for each value."""
             if time.thread_time() > self.deadline:
                 raise TimeoutError
-            if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
-                np.add(args[-1], 0, out=args[-1])
 
     of_mode = {"wide": reference_widest_float.OPERATORS, "dropping": reference_dropping_nan.OPERATORS}
     evaluator = Hasty(proto, new_ops=reference_fixes.OPERATORS + of_mode.get(mode, []))
@@ -155,6 +157,11 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
 def _without_negative_zeros(value: Any) -> Any:
     """Floats without negative zeros; other values are unchanged."""
     return value + value.dtype.type(0) if _is_float(value) else value
+
+
+def _without_negative_zero_results(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run``, a method of a node, with 0.0 in place of each -0.0 in its results."""
+    return lambda *args, **options: tuple(map(_without_negative_zeros, run(*args, **options)))
 
 
 def _is_float(value: Any) -> bool:

@@ -702,9 +702,11 @@ def test_overflowing_halves_may_be_numbers_or_infinities() -> None:
     assert not comparison(before, wrong, Numerics.EXACT, header=header).ok
 
 
-def test_the_sign_of_an_infinity_may_depend_on_that_of_a_zero() -> None:
+@pytest.mark.parametrize("constant", ["Identity(zero)", "Constant<value = float[1] {-0.0}>()"])
+def test_the_sign_of_an_infinity_may_depend_on_that_of_a_zero(constant: str) -> None:
+    head = "g (float[B] x) => (float[B] y) <float[1] zero = {0.0}>"
     before, after, wrong = (
-        f"g (float[B] x) => (float[B] y) <float[1] zero = {{0.0}}> {{ z = Mul(x, zero) {steps} }}"
+        f"{head} {{ c = {constant} z = Mul(x, c) {steps} }}"
         for steps in (
             "a = Add(z, zero) y = Reciprocal(a)",
             "y = Reciprocal(z)",
@@ -922,6 +924,11 @@ def test_reordered_infinities_are_compared_on_large_numbers(steps: str, ok: bool
         ("{ i = Reciprocal(x) z = Div(y, i) }", "{ z = Mul(y, x) }", "EXACT"),
         ("{ s = Sqrt(x) i = Reciprocal(s) z = Mul(i, y) }", "{ s = Sqrt(x) z = Div(y, s) }", "EXACT"),
         ("{ a = Add(x, x) z = Sub(a, x) }", "{ z = Identity(x) }", "REASSOCIATES"),
+        (  # inf - inf
+            "{ c = Constant<value = float {0.1}>() i = Reciprocal(x) d = Mul(i, c) z = Sub(d, d) }",
+            "{ c = Constant<value = float {0.1}>() d = Div(c, x) z = Sub(d, d) }",
+            "REASSOCIATES",
+        ),
     ],
 )
 def test_denormals_and_the_largest_numbers(before, after, passes_from):
