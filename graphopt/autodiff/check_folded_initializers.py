@@ -1,10 +1,11 @@
-"""Refuse gradients by initializers that were folded into constants, or merged with equal initializers."""
+"""Refuse gradients of models whose initializers were folded into constants, or merged with equal ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from graphopt import ir
+from graphopt.autodiff.return_running_statistics import statistics
 from graphopt.autodiff.reverse_mode import ByRule
 from graphopt.autodiff.rule_registry import NonDifferentiable
 from graphopt.context import Context
@@ -13,23 +14,26 @@ from graphopt.errors import UsageError
 _HINT = "differentiate the model before it is optimized; or, for a joint graph, add the name to its --wrt"
 
 
-def check_complete(cx: Context, ends: Sequence[str], wrt: Mapping[str, bool], by: ByRule) -> None:
+def check_complete(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
     """Check that gradients of the values ``ends`` are those by the initializers of the original model.
 
-    Args:
-        wrt: names, each with whether it is explicit rather than a member of a group.
-
     Raises:
-        UsageError: the values depend on a constant that was folded from a value of ``wrt``, or an explicit
-            name refers to an initializer that also replaces others.
+        UsageError: the values depend on a constant that was folded from a value of ``wrt``, or on a value of
+            ``wrt`` that also replaces other initializers; or a running statistic replaces others.
     """
     folded: dict[str, ir.Value] = {}
-    for value in _dependences(cx, ends, by):
+    dependences = _dependences(cx, ends, by)
+    for value in dependences:
         for source in ir.sources_of(value):
             if source != value.name:
                 folded.setdefault(source, value)
     values = {value.name: value for value in ir.values_of(cx.model.graph)}
-    for name, explicit in wrt.items():
+    for name in statistics(cx.model.graph):
+        for other in _merged_with(values[name]):
+            raise UsageError(
+                f"the running statistic {name!r} was merged with {other!r}, which was equal", hint=_HINT
+            )
+    for name in wrt:
         if name not in values:
             continue
         if name in folded:
@@ -37,12 +41,16 @@ def check_complete(cx: Context, ends: Sequence[str], wrt: Mapping[str, bool], by
                 f"the gradient of {name!r} would be incomplete: {folded[name].name!r} was folded from it",
                 hint=_HINT,
             )
-        others = [other for other in ir.merged_into(values[name]) if other != name]
-        if explicit and others:
+        for other in _merged_with(values[name]) if values[name] in dependences else ():
             raise UsageError(
-                f"the gradient of {name!r} would include that of {others[0]!r}, which had the same contents",
+                f"the gradient of {name!r} would include that of {other!r}, which had the same contents",
                 hint=_HINT,
             )
+
+
+def _merged_with(value: ir.Value) -> list[str]:
+    """The names of the other initializers that ``value`` replaces."""
+    return [name for name in ir.merged_into(value) if name != value.name]
 
 
 def _dependences(cx: Context, ends: Sequence[str], by: ByRule) -> dict[ir.Value, None]:

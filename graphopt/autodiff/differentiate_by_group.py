@@ -142,15 +142,17 @@ class ByGroup(ByRule):
             raise Restart from error  # rules may have changed bodies of the node
         return gradient_regions.end_region(op, inner, cotangents, found)
 
-    def excluded(self, graph: ir.Graph) -> dict[ir.Value, NoGradient]:
-        """The values that nodes without a gradient depend on, each with the error of such a node."""
+    def excluded(self, cx: Context) -> dict[ir.Value, NoGradient]:
+        """The values whose gradients would have to pass nodes without a gradient, with the error of one."""
         found: dict[ir.Value, NoGradient] = {}
-        for node in reversed(list(graph)) if self.blocked else ():
+        for node in reversed(list(cx.model.graph)) if self.blocked else ():
             error = self.blocked.get(node)
             group = self.groups.get(node.op_identifier())
+            if isinstance(self.rule(node, cx), NonDifferentiable):
+                continue
             for index, output in enumerate(node.outputs):
                 reason = error or found.get(output)
-                if reason is not None:
+                if reason is not None and self.has_gradient(output, cx):
                     read = ir.reads(node) if group is None else group.sources(index, node)
                     found.update(dict.fromkeys(read, reason))
         return found

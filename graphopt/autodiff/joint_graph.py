@@ -72,6 +72,11 @@ class Joint:
     groups: int | None = None
     inlined: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def variables(self) -> list[str]:
+        """The names of differentiated values and running statistics, whose contents change in training."""
+        return [*self.gradients, *self.state]
+
 
 def differentiate(
     model: ir.Model,
@@ -244,7 +249,7 @@ def _add_gradients(
             joint.cotangents[name] = input_name
     targets = wrt_values(wrt, values, cx)
     found = backward(op, graph, cotangents, targets, by)
-    excluded = by.excluded(graph)
+    excluded = by.excluded(cx)
     joint.stopped = found.stopped
     order = _order(cx.model.graph)
     for value in targets:

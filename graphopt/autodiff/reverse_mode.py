@@ -66,7 +66,7 @@ class ByRule:
     def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
         """Prepare the model for the gradients of the values ``ends`` by the values ``wrt``."""
 
-    def excluded(self, graph: ir.Graph) -> Mapping[ir.Value, NoGradient]:
+    def excluded(self, cx: Context) -> Mapping[ir.Value, NoGradient]:
         """Values whose gradients would have to pass an operator without a gradient, if that is no error."""
         return {}
 

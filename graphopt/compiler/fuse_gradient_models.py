@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimized
@@ -9,7 +11,9 @@ from graphopt.executor.fusers import FUSERS, check_fuser
 from graphopt.ops import graphopt_operators
 
 
-def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result | None:
+def fuse(
+    env: Environment, model: ir.Model, fuser: str | None = None, variables: Iterable[str] = ()
+) -> Result | None:
     """Fuse nodes of the differentiated ``model``, and compare the result with ``model``.
 
     The counterpart of the post-grad passes of PyTorch's ``compile_fx``.
@@ -18,6 +22,7 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
         env: supplies the fuser if none is given, and verifies.
         model: the model, which is not modified.
         fuser: as for :func:`graphopt.optimize`.
+        variables: initializers whose contents will change, such as parameters: they are not constants.
 
     Returns:
         The fused model; ``None`` if the fuser fuses nothing, which is the default.
@@ -33,4 +38,7 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
         model, graphopt_operators.AUTODIFF_GROUPS, graphopt_operators.AUTODIFF_BACKWARD
     ):
         pipeline = f"inline-functions,{pipeline}"
-    return optimized(Environment(env.settings), model, pipeline=pipeline, device=env.device)
+    with ir.as_variables(model.graph, variables):
+        result = optimized(Environment(env.settings), model, pipeline=pipeline, device=env.device)
+    ir.copy_variables(model.graph, result.model.graph)
+    return result

@@ -74,7 +74,7 @@ def differentiate(
     found = env.load(model)
     function = groups.differentiate if by_group else joint_graph.differentiate
     joint = function(found, parse_loss(loss, found), wrt, outputs=outputs, optimize=optimize)
-    fused = fuse(env, joint.model, fuser)
+    fused = fuse(env, joint.model, fuser, joint.variables)
     joint = joint if fused is None else replace(joint, model=fused.model)
     env.created_graph("optimized-graph", joint.model)
     return joint
@@ -132,7 +132,8 @@ def split(
         save_all=save_everything,
         dims=dims,
     )
-    forward, backward = fuse(env, halves.forward, fuser), fuse(env, halves.backward, fuser)
+    variables = halves.joint.variables
+    forward, backward = (fuse(env, half, fuser, variables) for half in (halves.forward, halves.backward))
     if forward is not None and backward is not None:
         halves = replace(halves, forward=forward.model, backward=backward.model)
     env.created_graph("forward-graph", halves.forward)

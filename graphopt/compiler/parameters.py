@@ -30,7 +30,8 @@ def lift_parameters(
             Constant nodes.
 
     Raises:
-        UsageError: an initializer or Constant node does not exist.
+        UsageError: an initializer or Constant node does not exist, or an optimization merged it with an equal
+            one.
     """
     from graphopt.parameters.lifting import lift
 

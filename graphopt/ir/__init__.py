@@ -12,6 +12,7 @@ from graphopt.ir.constants import (
     LOADED_WITH,
     as_variables,
     constant_of,
+    copy_variables,
     fill_of_tensor,
     is_overridable,
     read,

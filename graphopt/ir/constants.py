@@ -55,6 +55,11 @@ def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
         graph.meta[UPDATED_OUTSIDE] = before
 
 
+def copy_variables(source: onnx_ir.Graph, target: onnx_ir.Graph) -> None:
+    """Treat those initializers of ``target`` as variables that are variables in ``source``."""
+    target.meta[UPDATED_OUTSIDE] = source.meta.get(UPDATED_OUTSIDE, frozenset())
+
+
 def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
     """The tensor that ``value`` always equals, or ``None``.
 

@@ -71,12 +71,19 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
     """Convert initializers and Constant nodes to the last inputs of ``model``; returns their contents.
 
     Raises:
-        UsageError: an initializer does not exist.
+        UsageError: an initializer does not exist, or an optimization merged it with an equal one.
     """
     names = split_names(which)
     constants_to_initializers(model, names, weights=PARAMS in names)
     found = parameters_of(model, which)
     edit = ir.Editor(model)
+    for name in found.tensors:
+        others = [other for other in ir.merged_into(model.graph.initializers[name]) if other != name]
+        if others:
+            raise UsageError(
+                f"the parameter {name!r} was merged with {others[0]!r}, which had the same contents",
+                hint="lift the parameters of the original, and optimize the result",
+            )
     for name in found.tensors:
         edit.to_input(model.graph.initializers[name])
     return found

@@ -219,6 +219,21 @@ def test_named_parameters_need_a_gradient() -> None:
     assert list(joint.gradients) == ["good"] and not joint.inlined and joint.groups == 1
 
 
+def test_zero_gradients_need_not_pass_an_operator_without_a_gradient() -> None:
+    """Only a piecewise constant operator connects ``v`` with the operator without a gradient."""
+    text = """g (float[N,4] x, int64[K] axes) => (float loss)
+        <float[4,4] w = {WEIGHT16}, float[4,4] v = {WEIGHT16}, float[4] b = {1, 2, 3, 4}> {
+        a = MatMul(x, w) c = MatMul(x, v) d = Hardmax(c) e = Add(a, d) f = Sin(e)
+        g = ReduceMax<noop_with_empty_axes = 1>(f, axes) h = ReduceSum<keepdims = 0>(g)
+        i = Mul(x, b) j = Exp(i) k = ReduceSum<keepdims = 0>(j) loss = Add(h, k)
+    }"""
+    with pytest.raises(NoGradient, match="its axes may be empty"):
+        joint_graph.differentiate(model_of(text), "loss", ["v", "params"])
+    joint = differentiate_by_group.differentiate(model_of(text), "loss", ["v", "params"])
+    assert list(joint.gradients) == ["v", "b"] and joint.unrelated == ["v"] and list(joint.excluded) == ["w"]
+    assert not run(joint.model, random_feeds(x=(3, 4)) | AXES)["grad.v"].any()
+
+
 def test_a_loop_without_gradient_is_left_unchanged() -> None:
     """Its rule refuses after it has changed the body."""
     text = """g (float[N] x, int64 n) => (float[1] loss, float[M] grown)
@@ -362,9 +377,23 @@ def test_gradient_by_a_merged_parameter_is_refused(differentiate: Callable[..., 
     merged = model_of(text)
     run_pipeline(merged, "constant-pooling")
     assert list(merged.graph.initializers) == ["w"]
-    with pytest.raises(UsageError, match="the gradient of 'w' would include that of 'v'"):
-        differentiate(merged, "loss", "w")
+    for wrt in ("w", "params"):
+        with pytest.raises(UsageError, match="the gradient of 'w' would include that of 'v'"):
+            differentiate(merged, "loss", wrt)
     assert differentiate(merged, "loss", "x").gradients == {"x": "grad.x"}
+
+
+def test_merged_running_statistics_are_refused() -> None:
+    text = """g (float[4,2] x) => (float loss) <float[2] scale = {1, 2}, float[2] bias = {3, 4},
+        float[2] mean = {0, 0}, float[2] var = {1, 1}, float[2] mean2 = {0, 0}, float[2] var2 = {5, 5}> {
+        a, m, v = BatchNormalization<training_mode = 1>(x, scale, bias, mean, var)
+        b = Exp(a) c, n, w = BatchNormalization<training_mode = 1>(b, scale, bias, mean2, var2)
+        loss = ReduceSum<keepdims = 0>(c) }"""
+    model = model_of(text)
+    assert list(joint_graph.differentiate(model, "loss", "params").state) == ["mean", "var", "mean2", "var2"]
+    run_pipeline(model, "constant-pooling")
+    with pytest.raises(UsageError, match="the running statistic 'mean' was merged with 'mean2'"):
+        joint_graph.differentiate(model, "loss", "params")
 
 
 def test_other_parameters_stay_initializers() -> None:

@@ -78,6 +78,37 @@ def test_both_halves_of_a_split_are_fused(model: ir.Model, fuser: str) -> None:
     assert graphopt.verify_split(halves).ok
 
 
+@pytest.mark.parametrize("fuser", FUSERS)
+def test_fused_graphs_keep_equal_parameters_apart(fuser: str) -> None:
+    """The contents of parameters may change, so they are neither merged nor folded."""
+    model = parse(
+        """g (float[N, 4] x) => (float[N, 2] y)
+            <float[2, 4] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2, 4] v = {1, 2, 3, 4, 5, 6, 7, 8}> {
+            wt = Transpose(w) vt = Transpose(v) a = MatMul(x, wt) s = Sigmoid(a) m = Mul(a, s) b = MatMul(x, vt)
+            y = Mul(m, b)
+        }""",
+        opset=18,
+    )
+    joint = graphopt.differentiate(model, LOSS, fuser=fuser)
+    lifted, parameters = graphopt.lift_parameters(joint.model)
+    assert sorted(parameters.tensors) == ["v", "w"]
+    other = {"w": np.ones((2, 4), np.float32), "v": np.full((2, 4), 0.5, np.float32)}
+    x = FEEDS["x"][0]
+    plain = graphopt.value_and_grad(model, LOSS)
+    plain.parameters.update(other)
+    target = np.zeros((5, 2), np.float32)
+    _, expected = plain({"x": x, "target": target})
+    changed, _ = graphopt.unlift_parameters(joint.model, other)
+    for found in (lifted, changed):
+        results = graphopt.run(found, {"x": x, "target": target} | (other if found is lifted else {}))
+        for name, value in expected.items():
+            np.testing.assert_allclose(results[joint.gradients[name]], value, rtol=1e-5)
+    halves = graphopt.split(model, LOSS, fuser=fuser)
+    assert {"w", "v"} <= set(halves.forward.graph.initializers)
+    left = graphopt.optimize(joint.model, verify=False).model.graph.initializers  # constants again
+    assert not {"w", "v"} <= set(left)
+
+
 def test_the_fuser_of_a_compiler_applies(model: ir.Model) -> None:
     compiler = graphopt.Compiler(fuser="builtin")
     assert fused_ops(compiler.train_step(model, LOSS).model)

@@ -173,6 +173,22 @@ def test_merged_parameters_must_stay_equal() -> None:
     assert changed.graph.initializers["a"].const_value.numpy().tolist() == [1, 1, 1]
 
 
+def test_merged_parameters_are_not_lifted(tmp_path: Path) -> None:
+    text = """m (float[N,3] x) => (float[N,3] y) <float[3] a = {1, 2, 3}, float[3] b = {1, 2, 3}> {
+        h = Mul(x, a) i = Sigmoid(h) y = Mul(i, b) }"""
+    graphopt.save(optimized(text), tmp_path / "m.onnx")
+    for which in ("params", "a"):
+        with pytest.raises(UsageError, match="'a' was merged with 'b'"):
+            graphopt.lift_parameters(tmp_path / "m.onnx", which)
+    lifted, parameters = graphopt.lift_parameters(parse(text))
+    model = optimized(lifted)
+    assert list(parameters.tensors) == ["a", "b"] and [port.name for port in model.graph.inputs] == [
+        "x",
+        "a",
+        "b",
+    ]
+
+
 def test_weights_not_read_by_rewrites_can_be_replaced() -> None:
     model = optimized(
         """m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0.5, -0.5}> {

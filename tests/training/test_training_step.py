@@ -180,6 +180,31 @@ def test_a_parameter_before_an_operator_without_gradient_is_not_trained_by_group
     assert made.plan.parameters == ["w"] and list(made.excluded) == ["v"]
 
 
+@pytest.mark.parametrize("by_group", [False, True], ids=["whole", "by group"])
+@pytest.mark.parametrize("fuser", [None, "builtin"])
+def test_equal_parameters_are_trained_separately(fuser: str | None, by_group: bool) -> None:
+    text = """m (float[N,2] x) => (float[N,2] y) <float[2] p = {0, 0}, float[2] q = {0, 0}> {
+        a = Mul(x, p) b = Tanh(x) c = Mul(b, q) y = Add(a, c) }"""
+    made = graphopt.train_step(parse(text), LOSS, "sgd", learning_rate=0.5, fuser=fuser, by_group=by_group)
+    ours = graphopt.Trainer(made, device="cpu", threads=1)
+    x, t = (np.array(rows, np.float32) for rows in ([[1, 2], [3, -1]], [[1, -1], [2, 0.5]]))
+    ours.step({"x": x, "t": t})
+    for name, factor in (("p", x), ("q", np.tanh(x))):
+        np.testing.assert_allclose(ours.parameters()[name], 0.25 * (t * factor).sum(0), rtol=1e-6)
+    assert not np.allclose(ours.parameters()["p"], ours.parameters()["q"])
+    trained = ours.export().graph.initializers
+    assert trained["p"].const_value.numpy().tolist() == ours.parameters()["p"].tolist()
+
+
+def test_parameters_merged_by_an_optimization_are_not_trained() -> None:
+    text = """m (float[N,2] x) => (float[N,2] y) <float[2] p = {0.5, 2}, float[2] q = {0.5, 2}> {
+        a = Mul(x, p) b = Tanh(a) y = Mul(b, q) }"""
+    optimized = graphopt.optimize(parse(text)).model
+    assert list(optimized.graph.initializers) == ["p"]
+    with pytest.raises(UsageError, match="'p' would include that of 'q'"):
+        graphopt.train_step(optimized, LOSS, "sgd")
+
+
 def test_float16_parameters_stay_float16() -> None:
     bare = parse("m (float16[N,2] x, float16[2,2] w) => (float16[N,2] y) { y = MatMul(x, w) }")
     model, _ = graphopt.unlift_parameters(bare, {"w": np.arange(4, dtype=np.float16).reshape(2, 2)})
