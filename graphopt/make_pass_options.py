@@ -64,7 +64,7 @@ def make_options(
         share_buffers=tuple(settled["share_buffers"]),
         device=device or CPU,
         costs=costs,
-        # these depend on the model
+        # the values of these fields depend on the model
         dim_ranges={},
         strict_fusion={},
         rules=(),

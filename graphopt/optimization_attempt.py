@@ -128,7 +128,7 @@ class Attempt:
         builder.finished()
         fused, missed = self._fused_operators(model), self._missed_fusions(model, cx)
         _check_interface(builder.interface, Interface.of(model))
-        if self.options.strict_fusion:  # cheaper than verification
+        if self.options.strict_fusion:  # before verification, which takes longer
             make_pipeline("check-strict-fusion").run(model, cx)
         if self.check is not None:
             self.check(model)
@@ -200,7 +200,7 @@ class Attempt:
             verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
-        except GraphoptError:  # an error of the original model
+        except GraphoptError:  # the original is at fault
             raise
         except Exception as error:  # writing an invalid model may raise any exception
             limit = exhausted(error)
@@ -239,7 +239,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
     """
     settled = settings.settle(options)
     passes = make_pipeline(settled["pipeline"] or "", settled["pre_passes"], settled["post_passes"])
-    if (target := settled["target_opset"]) is not None:  # before all other passes, pre-passes included
+    if (target := settled["target_opset"]) is not None:  # the first pass, before pre-passes
         passes = Pipeline((*make_pipeline(_conversion(target, settings)).steps, *passes.steps))
     if settled["strip_docs"]:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))

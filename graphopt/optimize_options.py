@@ -159,7 +159,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fold_limit: Annotated[
         "int | None",
         Opt(
-            "Maximum size of a folded constant that frees fewer bytes, in bytes or with a unit: 64KiB.",
+            "Maximum size of a folded constant, in bytes or as 64KiB; a larger one must free as many bytes.",
             "Passes",
             metavar="SIZE",
             default=64 * 1024,

@@ -214,8 +214,8 @@ def differentiate(
     """The joint graph of ``model``, with calls of the forward and backward functions of its groups.
 
     Args, Raises: as for :func:`graphopt.autodiff.joint_graph.differentiate`, except that members of groups of
-        names, such as ``params``, are omitted if their gradient would have to pass an operator without a
-        gradient. The attribute ``excluded`` of the result has the reasons.
+        names, such as ``params``, are omitted if their gradient depends on an operator without a gradient.
+        The attribute ``excluded`` of the result has the reasons.
     """
     by = ByGroup()
     return by.with_groups(

@@ -1,8 +1,8 @@
 """Declared shapes that gradients must not rely on.
 
 If a declared shape contradicts the computed one, onnxruntime only warns, and plans memory with the declared
-shape. A node that reads the shape then fails or computes wrong numbers. The nodes of the original model may
-never read it.
+shape. A node that reads the shape then fails or computes wrong numbers, even if no node of the original model
+reads it.
 """
 
 from __future__ import annotations

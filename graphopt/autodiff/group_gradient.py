@@ -123,8 +123,8 @@ def group_gradient(
 def _as_model(function: ir.Function, calls: Sequence[ir.Node], cx: Context) -> ir.Model:
     """The function as a model whose inputs are declared as inferred from the calls.
 
-    Its outputs have the declared shapes of outputs of the graph, which may be wrong: onnxruntime relies on
-    them, so that no gradient may depend on the shapes of these values.
+    Outputs have the declared shapes of the graph outputs that they become. Such declarations may be wrong,
+    and onnxruntime relies on them, so no gradient may depend on the shapes of these values.
     """
     returned = {
         formal: output.shape

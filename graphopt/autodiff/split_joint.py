@@ -113,9 +113,9 @@ def split(
         loss, wrt, outputs: as for :func:`graphopt.autodiff.joint_graph.differentiate`. The cotangent of a
             loss is an input of the backward model, with default 1.
         memory_budget: the fraction of the bytes of all residuals that may be saved. 1 minimizes the sum of
-            saved bytes and recomputed work, weighted by default. Smaller values lower the weight of work,
-            and finally recompute compute-bound operators, until the bytes fit. 0 saves as few bytes as
-            possible.
+            saved bytes and recomputed work, with the default weight of work. Smaller values lower the weight
+            of work, and finally recompute compute-bound operators, until the bytes fit. 0 saves as few bytes
+            as possible.
         save_all: recompute nothing.
         dims: sizes of dynamic dims for estimates; other dims count as 16.
 

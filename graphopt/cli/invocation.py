@@ -31,7 +31,7 @@ class Invocation:
         reproducer: the folder with everything needed to repeat the call, if there is one.
         error: the message of its failure, if it failed.
         written: the files of models that it wrote.
-        names: the names in messages, by path, of files that the user did not name, such as standard input.
+        names: names for messages, by path, for files that the user did not name, such as standard input.
         stdin: the temporary copy of the model read from standard input, if there is one.
         before: seconds between the start of the process and ``begin``.
         begin: the start of the call, as :func:`time.perf_counter` returns it.

@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; an option of a command before the command has a special error message."""
+        """Parse; the error for an option that precedes its command explains the order."""
         words = list(args)  # a copy, because the parser removes the arguments
         try:
             return super().parse_args(ctx, args)

@@ -71,7 +71,7 @@ def _pipelines(
             fuser, Watch(options.watch), options.watch_limit, by_pass=provides(SPECIALIZED_TYPES, steps)
         )
     text = given or ("O3" if fuser is None else fuser.pipeline)
-    make_pipeline(text, tuple(env.options["pre_passes"]))  # fails now if a pass or pipeline is unknown
+    make_pipeline(text, tuple(env.options["pre_passes"]))  # raises for an unknown pass or pipeline
     return preset_pipelines(text, by_pass=provides(SPECIALIZED_TYPES, of_plans.having({"pipeline": text})))
 
 
@@ -94,7 +94,7 @@ def _optimizer(env: Environment) -> Optimize:
             if guard is None:
                 return optimized(of_plan, request.model).model
             inputs, original = InputOptions(seed=env.settings.seed), request.original
-            if request.is_derived and env.options["dims"]:  # the model has these dims already
+            if request.is_derived and env.options["dims"]:  # its dims are already fixed
                 of_plan, original = of_plan.without("dims"), copy(original)
                 fix_dims(original, env.options["dims"], strict=False)
             by_pass = pipeline.by_pass or request.is_derived

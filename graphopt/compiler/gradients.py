@@ -58,9 +58,9 @@ def differentiate(
         fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime, ``native``
             also for groups with compiled kernels. By default, nothing is fused.
         by_group: differentiate groups of nodes, as :func:`partition` finds them. Each becomes a forward and a
-            backward function, which are inlined before nodes are fused. A member of ``params`` or ``inputs``
-            whose gradient would have to pass an operator without a gradient is omitted, and is not an error;
-            ``excluded`` of the result has the reasons.
+            backward function, which are inlined before nodes are fused. If the gradient of a member of
+            ``params`` or ``inputs`` depends on an operator without a gradient, the member is omitted, which
+            is no error; ``excluded`` of the result has the reasons.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.

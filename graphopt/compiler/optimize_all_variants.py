@@ -50,7 +50,7 @@ class VariantOptimizer:
 
     @cached_property
     def guards_groups(self) -> bool:
-        """Whether a pass guards groups of nodes, in any model, by annotated intermediate values."""
+        """Whether a pass specializes groups of nodes for annotated intermediate values, in any model."""
         return provides(PROFILED_GROUPS, self.env)
 
     def general(self, model: ModelLike, original: ir.Model) -> Result:

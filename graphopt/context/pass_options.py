@@ -20,7 +20,7 @@ class Options:
 
     Attributes:
         numerics: the least exact class of permitted rewrites.
-        fold_limit: maximum size in bytes of a folded constant that frees fewer bytes.
+        fold_limit: maximum size of a folded constant, in bytes; one that frees as many bytes may be larger.
         time_limit: seconds for folding and shape facts together; ``None`` for no limit.
         memory_limit: bytes of memory for folding; ``None`` for no limit.
         dim_ranges: minimum and maximum size of dynamic dims, as the user asserts; ``None`` for no maximum.

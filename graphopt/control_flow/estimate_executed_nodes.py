@@ -18,7 +18,7 @@ _ITERATIONS = 8
 def executed_nodes(model: ir.Model, cx: Context) -> int:
     """The estimated number of nodes that a run of ``model`` executes.
 
-    Of an If, the larger branch counts, or the branch for which its guard holds; of a loop, all iterations
+    For an If, the larger branch counts, or the branch for which its guard holds; for a loop, all iterations
     count.
     """
     done: dict[ir.Graph, int] = {}

@@ -163,8 +163,8 @@ def rebuild(
 ) -> ir.Node:
     """Replace the loop of ``form`` by a loop that keeps the listed values and also stacks ``more``.
 
-    The removed outputs must be unused. Nodes of the body that serve only these outputs are also removed. The
-    outputs for ``more`` are the last outputs of the new node; they have no readers yet.
+    The removed outputs must be unused. Nodes of the body that only these outputs require are also removed.
+    The outputs for ``more`` are the last outputs of the new node; they have no readers yet.
     """
     node, body, edit = form.node, form.body, cx.edit
     inputs = [*node.inputs[: form.head], *(form.starts[k] for k in carried)]

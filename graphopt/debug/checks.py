@@ -204,7 +204,7 @@ class NumericsCheck:
             self._scope = f"compared on {verdict.scope}"
         except InvalidModel as error:
             return error.message
-        except GraphoptError:  # an error of the original model
+        except GraphoptError:  # the original is at fault
             raise
         except Exception as error:  # writing an invalid model may raise any exception
             return f"the result can't be written: {type(error).__name__}: {error}"

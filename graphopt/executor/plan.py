@@ -99,7 +99,7 @@ class Plan:
 
     def spill(self) -> None:
         """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
-        counted = self.prepare().counter is not None  # the folder then has a model with another output
+        counted = self.prepare().counter is not None  # the model in the folder then has another output
         self.kept.spill(None if counted else self._folder)
 
     def prepare(self) -> VariantSession:

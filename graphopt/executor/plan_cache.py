@@ -171,7 +171,7 @@ class ModelSource:
         self._fingerprint = ""
 
     def find(self) -> ir.Model | None:
-        """The model. After its release, each call reads it from its file; ``None`` without a file.
+        """The model; after its release, each call reads the file of the model. ``None`` without a file.
 
         Raises:
             UsageError: the file can't be read, or contains another model than before the release.
@@ -212,7 +212,7 @@ class ModelSource:
         self.model = None
 
     def reopen(self) -> ModelSource:
-        """An independent source with the model in memory; after a release, with that in the file.
+        """An independent source with the model in memory; after a release, with the model in the file.
 
         Raises:
             UsageError: the model was released and has no file, or the file can't be read.

@@ -316,7 +316,7 @@ class Specializer:
         plan.name = f"{kind.value}-{self._made[kind.value]}"
         plans = self._plans.append(plan)
         if self._options.most_plans is not None and len(plans.plans) > self._options.most_plans:
-            plans = plans.without_least_recent()  # its last run closes its session
+            plans = plans.without_least_recent()  # the last run of the evicted plan closes its session
         return plans
 
     def _finish(self, job: Job, plans: GuardedPlans | None, failure: str | None) -> None:

@@ -65,8 +65,8 @@ class _State:
         constant: outputs that had the type and shape of their inputs in the last call.
         spare: for each output that alternates between two buffers, the buffer that does not contain the
             state.
-        key, buffers: the key and the buffers of calls that overwrite the whole state, after which the values
-            are the same.
+        key, buffers: the key and the buffers of calls that overwrite the whole state; these calls do not
+            change ``values``.
     """
 
     values: dict[str, OrtValue] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class StateLoop:
         before = specializer.before(step.plan, step.feeds, overwritten) if overwritten else None
         try:
             found = self._runs.run(step.values, step.buffers)
-        except UsageError:  # before the run
+        except UsageError:  # raised before the run
             raise
         except Exception:
             if overwritten:

@@ -26,7 +26,7 @@ _SLOW = frozenset({"BiasGelu", "FastGelu"})
 _FEW = 64
 #: Maximum memory traffic of a kernel, relative to that of its nodes.
 _SHARE = 0.8
-#: Reason to exclude free moves.
+#: Reason to exclude moves of elements without cost.
 FREE_REASON = "it moves no element in memory"
 #: Reason to include a node in a group.
 MEMBER_REASON = "it is computed in the same loops"
@@ -44,7 +44,8 @@ class FusionPolicy:
     """Selects groups of nodes that a kernel computes in one pass over memory, but onnxruntime in several.
 
     Attributes:
-        minimum: minimum size of a group; equal computations count once, free moves do not count.
+        minimum: minimum size of a group; equal computations count once, moves of elements without cost do not
+        count.
         shapes: shapes of values in groups.
         kind: the kind of groups, for messages.
         kernels: signature and kernel of each proposed group.

@@ -111,7 +111,7 @@ def _is_size(node: ir.Node, index: int) -> bool:
 
 
 def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir.Node]]:
-    """``nodes`` without free moves at the ends, and these moves."""
+    """``nodes`` without the moves of elements at the ends that cost nothing, and these moves."""
     kept = dict.fromkeys(nodes)
     edge: list[ir.Node] = []
     for order in (nodes, nodes[::-1]):

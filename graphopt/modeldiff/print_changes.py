@@ -24,7 +24,7 @@ _NOTE_COLUMN = 66
 _LIST_WIDTH = 110
 #: Maximum number of consecutive nodes, shown as context, that only read another value.
 _CONTEXT = 3
-#: Minimum average number of lines below a line with their scope.
+#: Minimum average number of changes listed below each heading of a scope.
 _LINES_A_SCOPE = 8
 #: The opset assumed for nodes without a recorded version, to find the definitions of their operators.
 _NEWEST = 99

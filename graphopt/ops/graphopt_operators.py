@@ -33,11 +33,11 @@ node. ``guard-groups`` makes it the condition of an If whose branches are a spec
 of a group; ``lower-fallbacks`` replaces it by standard operators, as no runtime implements it. The
 counterpart is ``prim::TypeCheck``, with ``prim::FallbackGraph`` for the general version.
 
-Instrumented models call functions of the same domain, which any runtime executes: ``y = Profile(x)`` and
-``y = ProfileZero(x)`` return ``x``, and mark that profiled runs record the shape of the value that the
-attribute ``value`` names, or whether that gradient is zero. ``Counter()`` marks that runs are counted. These
-functions are lowered to outputs of the model that is run (:mod:`graphopt.specialization.instrumented_model`).
-The counterpart is ``prim::profile``.
+Instrumented models call functions of the same domain, which any runtime executes. ``y = Profile(x)`` and ``y
+= ProfileZero(x)`` return ``x``, and mark the value that the attribute ``value`` names. Profiled runs record
+the shape of a value marked by ``Profile``, and whether a gradient marked by ``ProfileZero`` is zero.
+``Counter()`` marks that runs are counted. These functions are lowered to outputs of the model that is run
+(:mod:`graphopt.specialization.instrumented_model`). The counterpart is ``prim::profile``.
 
 ``graphopt.native``: groups of nodes with a native kernel, as functions, and the operators that replace them.
 """

@@ -26,14 +26,14 @@ VIEWS = traits.VIEW - {"Identity"}
 
 @dataclass(eq=False)
 class AutodiffPolicy:
-    """Groups of differentiable operators that depend on the values to differentiate by.
+    """Groups of differentiable operators that depend on the variables of differentiation.
 
     Modelled on ``create_autodiff_subgraphs.cpp`` of PyTorch's JIT (``shouldConsiderForMerge``); an operator
     is differentiable if :mod:`graphopt.autodiff` has a gradient rule for it.
 
     Attributes:
         cx: analyses of the model.
-        wrt: the values to differentiate by, as for :func:`graphopt.partitioning.requires_grad.sources`.
+        wrt: the variables of differentiation, as for :func:`graphopt.partitioning.requires_grad.sources`.
         minimum: the minimum size of a group, in distinct computations; Identity and Constant do not count.
         views: whether operators that only move elements may be members. In PyTorch's JIT, they may not,
             because a view shares memory with its operand.
@@ -50,12 +50,12 @@ class AutodiffPolicy:
 
     @cached_property
     def starts(self) -> list[ir.Value]:
-        """The values to differentiate by."""
+        """The variables of differentiation."""
         return sources(self.cx.model, self.wrt, self.cx)
 
     @cached_property
     def _inner_starts(self) -> dict[ir.Value, None]:
-        """The computed values to differentiate by, whose gradients are needed between groups."""
+        """The variables of differentiation that are computed: their gradients are needed between groups."""
         return {value: None for value in self.starts if value.producer() is not None}
 
     @cached_property

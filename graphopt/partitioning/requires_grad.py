@@ -1,4 +1,4 @@
-"""The values that require a gradient, because they depend on the values to differentiate by."""
+"""The values that require a gradient, because they depend on the variables of differentiation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.ops import graphopt_operators
 
 
 def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.Value]:
-    """The values to differentiate by.
+    """The variables of differentiation.
 
     Args:
         wrt: as for :func:`graphopt.autodiff.wrt.wrt_names`. Annotations of inputs and parameters take

@@ -26,7 +26,8 @@ class ViewChoice:
 
     Attributes:
         node, op: the name of the node, and its operator.
-        included: whether the group contains it; otherwise a member reads it, or is read by it.
+        included: whether the group contains the view; otherwise a member reads the view, or the view reads a
+        member.
         reason: the reason.
     """
 

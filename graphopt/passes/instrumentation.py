@@ -24,7 +24,7 @@ class PassInstrumentation(Observer):
         Args:
             name: a name of :data:`graphopt.instrument.graph_text.GRAPHS`.
             model: the graph.
-            detail: which of several graphs it is; may be empty.
+            detail: distinguishes several graphs of one name; may be empty.
         """
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:

@@ -48,7 +48,7 @@ class QuantizedPairs:
             if dequantize in self.joined or quantize in self.joined:
                 continue
             cx.forget_reads()
-            # reads the parameters that the Clip depends on
+            # records reads of the parameters that the Clip depends on
             ort_qdq_miscompilation.merges_pairs(cx, dequantize)
             clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
             cx.edit.insert_before(quantize, [clip])

@@ -19,8 +19,8 @@ class PassRecord:
         nodes: nodes after the pass, including nodes of bodies, without Constant.
         does: the verb for its changes, unless they are rewrites.
         remarks: effects on the model as a whole.
-        round: the round of the innermost ``fixpoint`` around it, from 1; 0 outside of any.
-        loop: the number of that ``fixpoint`` within the run, from 1; 0 outside of any.
+        round: the round of the innermost ``fixpoint`` that contains the pass, from 1; 0 without ``fixpoint``.
+        loop: the number of that ``fixpoint`` within the run, from 1; 0 without ``fixpoint``.
     """
 
     index: int

@@ -212,7 +212,7 @@ class _Run:
                 self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise
-        except SystemExit as error:  # it would otherwise end the process, perhaps with exit status 0
+        except SystemExit as error:  # must not end the process, perhaps with status 0
             raise UsageError(f"pass {index} ({pass_}) ends the process: SystemExit: {error}") from error
         except Exception as error:  # any exception of a pass
             origin = _origin(error)

@@ -12,8 +12,8 @@ from typing import Any
 class ForkSafeLock:
     """A lock that is free in a fork of the process, where the thread that holds it does not exist.
 
-    An ordinary lock that another thread holds during a fork is never released in the fork. What this lock
-    protects must be valid at any time, because the holder may not have finished.
+    An ordinary lock that another thread holds during a fork is never released in the fork. Data that this
+    lock protects must be valid at any time, because the holder may not have finished.
 
     Args:
         kind: creates the lock of one process.
@@ -35,7 +35,7 @@ class ForkSafeLock:
     def release(self) -> None:
         """Release the lock; does nothing in a fork by the thread that holds it."""
         lock = self._locks.get(os.getpid())
-        with contextlib.suppress(RuntimeError):  # it was not acquired in this process
+        with contextlib.suppress(RuntimeError):  # this process did not acquire the lock
             if lock is not None:
                 lock.release()
 

@@ -253,8 +253,8 @@ def _serve(channel: socket.socket) -> None:
 
 def _detach(channel: socket.socket) -> None:
     """Release inherited files, pipes and signal handlers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the parent decides
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if this signal is ignored, children have no status
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # terminals send it to all processes; the parent decides
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD is ignored, children have no status
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

@@ -45,7 +45,7 @@ class Profile:
         model: fingerprint of the model; profiles of different models can't be merged.
         patterns: the runs grouped by input types and shapes, in order of first occurrence.
         values: profiles common to all runs, by name of an input or intermediate value.
-        requires_grad: whether a gradient is wanted, by input; unknown for missing inputs.
+        requires_grad: whether a gradient is required, by input; unknown for missing inputs.
         zero_gradients: whether a watched gradient was zero in all runs, by name.
         watched: the number of intermediate values that the runs watched.
         left_out: the number of other intermediate values, which are beyond a limit or can't be watched.

@@ -102,7 +102,7 @@ def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Pa
 
 
 def put_folder(new: Path, target: Path) -> None:
-    """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an existing one becomes ``new``.
+    """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an old ``target`` becomes ``new``.
 
     Raises:
         OSError: ``new`` can't be renamed.

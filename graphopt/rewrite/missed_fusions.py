@@ -217,7 +217,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
 
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
-    """Whether ``anchor`` indicates a withheld rule at a nearby reader."""
+    """Whether ``anchor`` indicates a rule that was withheld at a nearby reader of its results."""
     nearby = (withheld[node] for node in near_readers(anchor) if node in withheld)
     return any(anchor.op_type in rule.anchors for rule in nearby)
 

@@ -46,7 +46,7 @@ def find_value(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
 
 
 def near_private_producers(anchor: ir.Node) -> list[ir.Node]:
-    """Nearby producers of ``anchor``'s operands without other readers."""
+    """Nearby producers of ``anchor``'s operands that have no other readers."""
     found, near = [], [anchor]
     for _ in range(_MAX_DISTANCE):
         near = [

@@ -37,7 +37,7 @@ MAX_READERS = 16
 
 
 def has_quantizers(model: ir.Model) -> bool:
-    """Whether ``model`` has quantizers; this module concerns no other models."""
+    """Whether ``model`` has quantizers; this module applies only to such models."""
     return any(node.op_type in QUANTIZERS for graph in ir.graphs_of(model) for node in graph)
 
 
@@ -123,7 +123,7 @@ def _version(cx: Context, graph: ir.Graph) -> int:
 
 
 def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
-    """Whether a pair after ``first``, or after movers that read it, fails: it is int8, or a body reads it."""
+    """Whether a pair after ``first`` or its movers fails: the pair is int8, or a body reads its operand."""
     pending, visited = [first], {first}
     while pending:
         output = pending.pop().outputs[0]

@@ -167,7 +167,7 @@ def is_of(pattern: OpPattern, node: ir.Node) -> bool:
 
 
 def _above(pattern: OpPattern, node: ir.Node) -> list[ir.Node]:
-    """Nodes of ``pattern``'s operator that read ``node``, or else those that read it via a skipped node."""
+    """Readers of ``node`` with the operator of ``pattern``; if there are none, those after a skipped node."""
     near = _readers(node)
     found = [reader for reader in near if is_of(pattern, reader)]
     ends = [end for reader in near for end in _steps(reader, _readers)]

@@ -24,7 +24,7 @@ from graphopt.util.argument_checks import checked
 _REWRITES_PER_NODE = 20
 #: Number of last rewrites that are searched for the rules at fault after non-termination.
 _LATEST = 100
-#: Minimum number of these rewrites by a rule for which the error also names that rule.
+#: The error also names each rule that made at least this many of these rewrites.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _MISCOMPILES = "onnxruntime would miscompile the quantized values around it"

@@ -33,7 +33,7 @@ _STANDARD_SINCE = 23
 
 
 def _nan_guarded_attention(op: Any, s: Any, v: Any, zero: Any) -> Any:
-    """Attention that replaces NaN in the weights, from queries whose keys are all masked."""
+    """Attention that replaces the NaN weights of queries whose keys are all masked."""
     weights = op.Softmax(s, tag="softmax")
     return op.MatMul(op.Where(op.IsNaN(weights), zero, weights, tag="guard"), v)
 

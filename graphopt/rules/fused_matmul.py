@@ -88,7 +88,7 @@ def _read(m: Match, node: ir.Node) -> Product:
 
 
 def _write(op: Builder, m: Match, found: Product) -> ir.Value:
-    """The FusedMatMul. If it transposes, its sums must not be empty: the kernel leaves these undefined."""
+    """The FusedMatMul; refuses to transpose if sums may be empty: the kernel leaves empty sums undefined."""
     transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
     if transposes and (shape is None or not symbolic.known_nonzero(shape[found.a.perm(len(shape))[-1]])):

@@ -40,7 +40,7 @@ def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Valu
         return m.no("they work along different axes", concat)
     place = int(index.reshape(()))
     if place < 0:
-        xs, place = xs[::-1], -1 - place  # count from the end
+        xs, place = xs[::-1], -1 - place  # a negative index counts from the end
     for x in xs:
         shape = m.shape(x)
         size = None if shape is None else shape[axis]

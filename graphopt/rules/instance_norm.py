@@ -31,7 +31,7 @@ def instance_norm(
         return m.no("it does not reduce exactly the axes after the channel", x)
     require_kernel(m, _NAME, x, domain="")
     channels = shape[1]
-    assert isinstance(channels, int)  # is_spatial checked this
+    assert isinstance(channels, int)  # checked by is_spatial
     ones, zeros = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
     result = op.fused(op.node(_NAME, [x, ones, zeros], {"epsilon": epsilon}))
     return result if scale is None else op.Mul(result, scale)

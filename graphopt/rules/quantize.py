@@ -73,8 +73,8 @@ def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value) -> Outcome:
         bound = _bound(m, m.node("clip"), name, index)
         if bound is None or np.isnan(bound):
             return m.no(f"{name} is unknown", x)
-        # up to 1/2 beyond the last integer, x is rounded to it; slightly less because of the error of the
-        # division
+        # up to 1/2 beyond the last integer, x is rounded to the last integer; 0.49 leaves a margin for the
+        # error of the division
         if np.any(sign * (bound / scale + point - integer) < -0.49):
             return m.no(f"{name} is quantized to an integer in between", x)
     return op.like(m.root, [x, *m.root.inputs[1:]])

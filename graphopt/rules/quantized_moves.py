@@ -1,7 +1,6 @@
 """Operators that move, select, split or join quantized elements are applied to the integers.
 
-The rules refuse if onnxruntime would run another operator on integers after the rewrite, or would no longer
-run one on integers.
+The rules refuse rewrites that change the set of operators that onnxruntime runs on integers.
 """
 
 from __future__ import annotations

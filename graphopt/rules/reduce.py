@@ -72,7 +72,7 @@ def _arg_axes(m: Match, node: ir.Node, x: ir.Value) -> tuple[int, ...] | None:
 
 
 def _merged_reduction(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """One reduction of the root's kind over the axes of both."""
+    """One reduction of the root's kind, over the axes of the inner and the outer reduction."""
     inner, outer = m.node("inner"), m.root
     if inner.op_type != outer.op_type:
         return m.no("the reductions differ")

@@ -33,12 +33,12 @@ _ELSEWHERE = ("rotary_embedding_dim", "scale", "is_packed_batching")
 
 
 def _rotated(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
-    """x * cos, and rotate_half(x) * sin. rotate_half swaps the halves, then negates the first."""
+    """x * cos + rotate_half(x) * sin, where rotate_half swaps the halves, then negates the first."""
     return op.Add(op.Mul(x, c), op.Mul(op.Concat(op.Neg(b), a, tag="joined"), s))
 
 
 def _rotated_pairs(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any, axes: Any, more: Any, shape: Any) -> Any:
-    """Both products, with the elements of each pair adjacent."""
+    """The same sum if the elements of each pair are adjacent."""
     pairs = op.Concat(op.Unsqueeze(op.Neg(b), axes.rest()), op.Unsqueeze(a, more.rest()), tag="paired")
     return op.Add(op.Mul(x, c), op.Mul(op.Reshape(pairs, shape), s))
 

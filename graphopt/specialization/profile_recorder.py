@@ -27,7 +27,7 @@ class Recorder:
     Args:
         model: the model, which is not modified.
         device: the device to run it on.
-        requires_grad: inputs for which a gradient is wanted.
+        requires_grad: inputs that require a gradient.
         watch: the values to record.
         limit: record only the first ``limit`` intermediate values.
 

@@ -125,7 +125,7 @@ class Trainer:
         rate = self.learning_rate if learning_rate is None else learning_rate
         if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:
             raise UsageError(f"the learning rate must be a nonnegative number, not {rate!r}")
-        if self._defaults:  # otherwise values fed instead of defaults would remain bound
+        if self._defaults:  # values fed instead of defaults must not remain bound
             self._bindings = self._bind()
         binding = self._bindings[self._now]
         try:
@@ -134,7 +134,7 @@ class Trainer:
             values[RATE] = self._value(RATE, np.array(rate, np.float32))
             for name, value in values.items():
                 binding.bind_ortvalue_input(name, value)
-            for name in self.plan.outputs:  # otherwise the values of the previous run would be overwritten
+            for name in self.plan.outputs:  # the run must not overwrite the values of the previous run
                 binding.bind_output(name)
             self._session.run_with_iobinding(binding)
             loss = from_ort_value(self._loss)

@@ -201,7 +201,7 @@ def _write(
     gradients = {name: returned.pop(joint.gradients[name]) for name in names}
     running = {name: returned[joint.state[name]] for name in statistics}
     for name in statistics:
-        if joint.state[name].startswith(STATE):  # otherwise it is an output of the original
+        if joint.state[name].startswith(STATE):  # other names are outputs of the original
             del returned[joint.state[name]]
     loss = returned.pop(joint.loss or "")
     cx.edit.set_outputs(graph, [loss, *returned.values()])

@@ -25,7 +25,7 @@ class Measurement:
     Attributes:
         ratio: its time over the reference's, the geometric mean over the shapes.
         band: the widest of the bands inside which no difference is claimed.
-        faster, slower: whether this is claimed for some shape; both may be true.
+        faster, slower: whether the difference is claimed for some shape; both may be true.
         unsure: whether there were too few processes for the claim that the ratio suggests.
         same: whether both models have the same graph in onnxruntime, so that nothing was measured.
         failure: the error of a variant that does not run.

@@ -48,7 +48,7 @@ class TuningDecision:
 
     Attributes:
         groups, choices: findings about groups, and about session options and a newer opset.
-        final: the result against the original, with onnxruntime's default session options.
+        final: the measurement of the result against the original, with onnxruntime's default session options.
         fallback: explanation if rewrites were reverted because the result was slower than the original.
     """
 
@@ -242,7 +242,7 @@ def _check_against_original(found: TuningDecision, groups: Sequence[Group], meas
 
 
 def _against_original(variant: Variant, measurer: Measurer) -> Measurement:
-    """The variant against the original; it is slower if it seems so in two measurements."""
+    """The variant against the original; counts as slower if it seems slower in two measurements."""
     (measurement,) = measurer(Variant(original=True), [variant], thorough=True)
     if not measurement.suspicious:
         return measurement

@@ -19,8 +19,8 @@ class Opt:
 
     Attributes:
         help: one or more sentences.
-        section: the heading of its group in the help of the command line; empty if it is not an option there,
-            or is combined from several.
+        section: the heading of its group in the help of the command line; empty if the command line lacks the
+            option, or combines it from several options.
         flag: its name on the command line, ``--on/--off`` for a switch that is on by default; derived if
             empty.
         metavar: the notation of its value on the command line, which determines the parser; a switch has

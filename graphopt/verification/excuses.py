@@ -128,7 +128,7 @@ class Excuses:
         return (Outcome(), f"{name!r}: {excuse}") if excuse else None
 
     def _explained_by_rounding(self, difference: Difference) -> Outcome | None:
-        """The outcome if other roundings of the original change the output by as much; ``None`` otherwise."""
+        """The outcome if other roundings change the original's output by this difference; or ``None``."""
         if self.original is None:
             return None
         least, sizes = difference.least, [leaf.size for leaf in leaves(difference.expected)]

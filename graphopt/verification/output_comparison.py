@@ -23,7 +23,7 @@ NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 #: Deviation, relative to the magnitude of an output, beyond which the output is meaningless because
 #: differently rounded inputs change it.
 _BLOWN_UP = 1e4
-#: Numbers above the largest number of their type, raised to this power, are huge: above 6e33 for float32.
+#: Exponent: huge numbers are above this power of the largest number of their type, 6e33 for float32.
 _HUGE = 0.875
 #: Minimum scale of a tensor: the largest |element| counts as at least this.
 _LEAST_SCALE = 1e-3

@@ -150,7 +150,7 @@ class Direction:
         first = op.Unsqueeze(self.first(5), [0])
         if not self.backwards:
             return op.Flatten(op.Concat(first, op.Slice(y, [0], [-1], [0]), axis=0), axis=2)
-        if self.valid is not None:  # the first step is the last valid one
+        if self.valid is not None:  # a backwards direction starts at the last valid step
             y = op.Where(self.valid, y, first)
         return op.Flatten(op.Concat(op.Slice(y, [1], [np.iinfo(np.int64).max], [0]), first, axis=0), axis=2)
 

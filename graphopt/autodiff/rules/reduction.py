@@ -175,7 +175,8 @@ def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     is_zero = op.Equal(x, 0.0)
     zeros = op.CumSum(op.cast_like(is_zero, x), axis, reverse=reverse)
-    # the derivative by the first zero is the product with 1 instead of this zero; by later elements it is 0
+    # with respect to the first zero, the derivative is the product with 1 in place of this zero; with respect
+    # to later elements, it is 0
     first = op.And(is_zero, op.Equal(zeros, 1.0))
     others = op.Where(is_zero, op.number(1.0, x), x)
     products = op.CumProd(op.Where(first, op.number(1.0, x), x), axis, reverse=reverse, exclusive=exclusive)

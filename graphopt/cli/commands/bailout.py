@@ -107,8 +107,8 @@ def command(
 ) -> Output:
     """Cut a model in two, also within a Loop or an If.
 
-    The prefix runs up to an exit point, and the rest continues from this point. Inputs of the rest (-o) are
-    the value at the exit point and all other values that are computed before it and read after it; its
+    The prefix runs up to an exit point, and the rest continues from this point. The inputs of the rest (-o)
+    are the value at the exit point and all other values that are computed before it and read after it; its
     outputs are those of the model. The prefix returns these values, and whether the exit point was reached;
     in a loop, its input `occurrence` selects the iteration. Prefix and rest are compared with the model
     before any file is written.

@@ -165,14 +165,14 @@ def command(
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
     _check_models(models)
     _check_against(models, against)
-    loaded = [api.load_model(path) for path in models]  # before the line about the device
+    loaded = [api.load_model(path) for path in models]  # errors precede the line about the device
     inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
     device = resolve_options.chosen_device(run)
     provider_options = cuda_options(device, **asdict(cuda))
     results = []
     with publish.ScratchFolder() as folder:
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
-        contestants[0] = replace(contestants[0], model=loaded[0])  # has the dims that the options fix
+        contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
@@ -322,7 +322,7 @@ class _Contestants:
             words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
             return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
         model = None
-        with contextlib.suppress(GraphoptError):  # onnxruntime may read a file that graphopt does not
+        with contextlib.suppress(GraphoptError):  # graphopt may reject a file that onnxruntime reads
             model = ir.load(target)
         return Contestant.of(name, target, model)
 

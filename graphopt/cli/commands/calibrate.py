@@ -132,7 +132,7 @@ def _overview(costs: Costs) -> Table:
 
 
 def _fixed_decision(grid: Grid) -> str:
-    """The decision that is independent of the figures."""
+    """The fixed decision about an operator, if no figures affect it; empty otherwise."""
     from graphopt.cost.cost_model import UNUSED_FIGURES
 
     return UNUSED_FIGURES.get(grid.op, "")

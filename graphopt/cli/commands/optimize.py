@@ -89,7 +89,7 @@ tune_options = shared_options.values_of(
         type=Seconds(positive=True),
         metavar="TIME",
         help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
-        " Up to half a minute for the comparison with IN is added.  [default: 60s]",
+        " The comparison with IN adds up to half a minute.  [default: 60s]",
     ),
     shared_options.threads_option("one per core, and others are tried", requires="--tune"),
     option_relations.option(

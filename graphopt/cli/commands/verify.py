@@ -62,7 +62,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
 
     if api.is_bundle(candidate):
         return _verify_bundle(run, original, candidate, signature=signature)
-    loaded = [api.load_model(path) for path in (original, candidate)]  # before the line about the device
+    loaded = [api.load_model(path) for path in (original, candidate)]  # errors first
     device = resolve_options.chosen_device(run)
     with run.console.progress("verifying") as advance:
         libraries = resolve_options.libraries_of(run, loaded[1], device, kernels, advance).paths

@@ -129,7 +129,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
     if first.is_dir() or second.is_dir():
         return False
-    if not first.exists():  # loading the file reports this, before any file is written
+    if not first.exists():  # loading the missing file is an error, before any file is written
         return True
     if not second.exists() or not second.is_file() or not second.stat().st_size:
         return True

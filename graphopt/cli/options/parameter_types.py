@@ -29,7 +29,7 @@ class _Named(click.Path):
         except ValueError:  # a NUL in the path, which the reader or writer reports
             pass
         except OSError as error:
-            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # an error for any use of the path
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # every use of the path reports the error
                 self.fail(str(error.strerror), param, context)
         return super().convert(value, param, context)
 

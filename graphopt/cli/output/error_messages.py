@@ -110,7 +110,7 @@ def report_error(
     Args:
         files: paths that may name models. If one of these models violates the ONNX specification, an internal
             error is reported as that violation: neither loading nor onnxruntime checks all rules.
-        names: names for messages, by path, of files that the user did not name by path.
+        names: names for messages, by path, for files that the user did not name by path.
         color: force colours on or off.
     """
     if debug:

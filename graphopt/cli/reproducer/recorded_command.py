@@ -74,7 +74,8 @@ class Recorded:
         command: the command line as given.
         arguments: the command line with the paths of the files in the folder; the first is the name of the
             command.
-        pipeline: the passes as pipeline text, with named pipelines expanded; ``None`` if it runs none.
+        pipeline: the passes as pipeline text, with named pipelines expanded; ``None`` if the command runs
+        none.
         versions: versions of Python and of the relevant packages.
         kept: the origin of each file under ``in/``.
         missing: files that could not be recorded.

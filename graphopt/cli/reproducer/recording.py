@@ -228,7 +228,7 @@ class Recording:
 
 
 def _loaded(path: Path, allow_external: Sequence[Path] = ()) -> ir.Model | None:
-    """The model in ``path``; ``None`` if it can't be loaded, an error that the command itself reports."""
+    """The model in ``path``; ``None`` if it can't be loaded: the command itself reports the error."""
     from graphopt import ir
 
     try:

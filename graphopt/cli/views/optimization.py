@@ -40,7 +40,7 @@ def _session_of(report: Report, target: Path) -> list[str]:
 
 
 def text(run: Run, report: Report, target: Path | None, planned: Plan) -> Iterator[Block]:
-    """The report of one model, and its destination, or the command that writes it."""
+    """The report of one model, and the destination of the result or the command that writes the result."""
     yield from report.blocks(run.verbose, warned=True)
     if target is None:
         yield f"  {how_to_write(run, planned)}"

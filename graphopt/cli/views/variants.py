@@ -83,7 +83,7 @@ def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
 
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
-    """The variants among the branches of ``model``, and with -v the bytes of its session, if any."""
+    """The variants among the branches of ``model``, if any, and with -v the bytes of its session."""
     from graphopt.specialization.variant_records import read_variants
 
     plan = read_variants(model)

@@ -81,7 +81,7 @@ class Report:
         file_bytes: sizes of the files before and after in bytes, external data included, if there are files.
         other_form: whether the file of the result has another format, such as JSON IR; if so, sizes are not
             comparable.
-        remarks: further notes for the user, such as why a device was not used.
+        remarks: further notes for the user, such as the reason why a device was not used.
         weight_bytes: the bytes of all weights after each pass, by index of the pass, if requested.
         made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were dropped because they made the result wrong.

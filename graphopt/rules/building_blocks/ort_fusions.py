@@ -33,7 +33,7 @@ def is_scaled_norm(value: ir.Value) -> bool:
 
 
 def is_before_norm(value: ir.Value) -> bool:
-    """Whether a LayerNormalization reads ``value``, as an operator or decomposed."""
+    """Whether a LayerNormalization, as one operator or decomposed, reads ``value``."""
     found = [node for node in ir.readers(value) if node.domain == "" and node.inputs[0] is value]
     kinds = {node.op_type for node in found}
     return "LayerNormalization" in kinds or {"ReduceMean", "Sub"} <= kinds

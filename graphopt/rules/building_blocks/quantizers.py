@@ -20,7 +20,8 @@ DOMAINS = ("", ir.MICROSOFT)
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 _SMALL = (ir.DataType.INT2, ir.DataType.UINT2, ir.DataType.INT4, ir.DataType.UINT4)
-#: Integers that survive multiplication and division by a scale, with an error below one half, by float type.
+#: By float type: integer types whose numbers, multiplied and then divided by a scale, have an error below
+#: 1/2.
 _EXACT_IN = {ir.DataType.FLOAT: (*_SMALL, *BYTES, *WORDS), ir.DataType.FLOAT16: (*_SMALL, *BYTES)}
 #: Bounds of scales beyond which differences from the zero point may overflow or become denormal.
 _SCALES = {np.dtype(np.float32): (2.0**-100, 2.0**100), np.dtype(np.float16): (2.0**-13, 2.0**7)}
@@ -83,7 +84,7 @@ def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
 def completes_unit(m: Match, value: ir.Value) -> bool:
     """Whether onnxruntime might run a reader of ``value`` on integers if a DequantizeLinear produced it.
 
-    Its rounding then differs from that of the model, which a rewrite must not cause.
+    The rounding would then differ from that of the model; a rewrite must not cause such a difference.
     """
     for user in ir.readers(value):
         others = [other for other in user.inputs if other is not None and other is not value]

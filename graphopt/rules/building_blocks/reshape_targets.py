@@ -53,7 +53,7 @@ def reshape_target(
 def nonzero_dims(m: Match, node: ir.Node) -> tuple[Dim, ...]:
     """Dims that are nonzero in every valid run of ``node``: the other dims of a Reshape target with a -1.
 
-    With ``allowzero``, onnxruntime accepts sizes of 0 beside a -1, and infers it from the other sizes.
+    With ``allowzero``, onnxruntime accepts sizes of 0 beside a -1, and infers the -1 from the other sizes.
     """
     if node.op_type != "Reshape" or len(node.inputs) < 2 or node.inputs[1] is None:
         return ()

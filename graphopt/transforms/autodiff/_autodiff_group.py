@@ -54,7 +54,7 @@ class AutodiffGroups:
         return Found(self.outlining_pass.policy(cx), model)
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
-        """Raise models without functions, which the pass does not modify."""
+        """Raise the IR version of a model to the first with functions; the pass skips older models."""
         if model.ir_version < ir.FUNCTIONS_SINCE:
             cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
 

@@ -38,7 +38,7 @@ def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> 
 
 
 def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node]:
-    """Replace the GradOf ``node`` by zeros or by the nodes of its body, which are returned."""
+    """Replace the GradOf ``node`` by zeros, or by the nodes of its body, which the function returns."""
     attribute = node.attributes.get("body")
     outputs = list(node.outputs)
     count = len(node.inputs) - len(outputs)

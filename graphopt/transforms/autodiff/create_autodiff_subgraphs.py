@@ -30,7 +30,7 @@ class CreateAutodiffSubgraphs(Pass):
     Attributes:
         minimum: minimum size of a group, in distinct computations.
         views: whether operators that only move elements may be members.
-        wrt: the values to differentiate by: ``params``, ``inputs``, ``all`` for both, or names of values.
+        wrt: the variables of differentiation: ``params``, ``inputs``, ``all`` for both, or names of values.
         no_grad: nodes, or scopes of nodes, with disabled gradients.
     """
 

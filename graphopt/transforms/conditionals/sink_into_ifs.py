@@ -19,8 +19,8 @@ _GROUPS = (frozenset(traits.RESHAPES), frozenset({"Transpose"}))
 class SinkIntoIfs(Pass):
     """Sink a view of an If's output into both branches, if each ends in an Identity or another such view.
 
-    ``If(c) {Identity(x)} else {Unsqueeze(x)}`` and an Unsqueeze of its output become an If that returns one
-    Unsqueeze or the other, once the rules of ``peephole`` have merged the adjacent views.
+    For example, an Unsqueeze of the output of ``If(c) {Identity(x)} else {Unsqueeze(x)}`` moves into both
+    branches. The rules of ``peephole`` then merge adjacent views, so that each branch has one Unsqueeze.
     """
 
     name: ClassVar[str] = "sink-into-ifs"

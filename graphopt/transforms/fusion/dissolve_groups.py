@@ -82,7 +82,7 @@ class _Constants:
     """
 
     def __init__(self, graph: ir.Graph, around: _Constants | None, holder: ir.Node | None) -> None:
-        """Collect the constants of ``graph``, a body of ``holder`` in the graph of ``around``."""
+        """Collect the constants of ``graph``, a body of the node ``holder`` of the graph of ``around``."""
         self.graph = graph
         self._around = around
         self._holder = holder

@@ -32,7 +32,8 @@ class FuseGroups(Pass):
     The counterpart in PyTorch's JIT is ``FuseTensorExprs``.
 
     Attributes:
-        min: minimum number of nodes of a group; equal computations count once, free moves do not count.
+        min: minimum number of nodes of a group; equal computations count once, moves of elements without cost
+        do not count.
         shapes: shapes of values in groups: ``any``, or ``static``.
     """
 

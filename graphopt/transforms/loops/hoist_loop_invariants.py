@@ -19,8 +19,8 @@ _STAY = frozenset({"Identity", "Optional"})
 class HoistLoopInvariants(Pass):
     """Loop-invariant code motion: move nodes that do not depend on the iteration out of the loop body.
 
-    If a loop may run zero times, only nodes that cannot fail are moved. The constants that moved nodes read
-    are also moved. Random nodes and nodes inside an If are not moved.
+    If a loop may run zero times, only nodes that cannot fail are moved. Constants that are inputs of moved
+    nodes are also moved. Random nodes and nodes inside an If are not moved.
     """
 
     name: ClassVar[str] = "hoist-loop-invariants"

@@ -224,7 +224,7 @@ def _constant_conversion(node: ir.Node, source: int, target: int, cx: Context) -
             raise UnsupportedModel(misfit)
         return NodeConversion(
             node, [], ["o0"], {}, {"o0": ir.serialize_tensor(tensor)}
-        )  # it becomes an initializer
+        )  # the constant becomes an initializer
     if target >= 12 or "value" in node.attributes:
         return None
     if tensor is None:

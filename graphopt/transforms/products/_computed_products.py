@@ -161,7 +161,7 @@ def groups_in(graph: ir.Graph, cx: Context) -> list[Group]:
             levels[reader] = max(levels[reader], behind)
     groups: dict[Hashable, dict[ir.Value | None, ir.Node]] = {}
     for index, node in enumerate(nodes):
-        if node in best:  # of equal products, which cse merges, the first
+        if node in best:  # one of several equal products, which cse merges
             other = node.inputs[1 - best[node][1]]
             groups.setdefault((best[node], levels[index]), {}).setdefault(other, node)
     several = [list(group.values()) for group in groups.values() if len(group) > 1]

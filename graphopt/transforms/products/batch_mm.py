@@ -18,12 +18,12 @@ from graphopt.transforms.products import _shared_input_products as sides
 
 @dataclass(frozen=True)
 class BatchMM(Pass):
-    """Merge MatMuls, Gemms or Convs of one input into one with a Split; merge sums of MatMuls into one.
+    """Merge MatMuls, Gemms or Convs of one input into one and a Split; merge sums of MatMuls into one MatMul.
 
     Products are merged only if the table of costs predicts a gain (docs/cost.md). If the other operands are
     constants without other readers, they and the biases are concatenated ahead of time. The figures shipped
-    for CPUs predict no gain for these, because onnxruntime multiplies single matrices fast and the Split
-    copies.
+    for CPUs predict no gain for such products, because onnxruntime multiplies single matrices fast and the
+    Split copies.
 
     If the other operands of MatMuls are computed, they are concatenated at run time:
     ``a @ W, b @ W → Split([a; b] @ W)``, ``x @ a, x @ b → Split(x @ [a b])``, and
@@ -38,7 +38,7 @@ class BatchMM(Pass):
 
     Attributes:
         always: ignore the table of costs.
-        limit: the most bytes of concatenated operands.
+        limit: maximum size of concatenated operands, in bytes.
     """
 
     name: ClassVar[str] = "batch-mm"

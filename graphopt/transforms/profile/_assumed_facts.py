@@ -39,7 +39,7 @@ class AssumedFacts:
         return self.cx.shape(value) if copied is None else self.assumed.shape(copied)
 
     def is_sharper(self, value: ir.Value) -> bool:
-        """Whether the annotations imply more about the dims or contents of ``value``."""
+        """Whether the annotations imply additional facts about the dims or contents of ``value``."""
         copied = self.copies.get(value)
         if copied is None:
             return False
@@ -62,7 +62,7 @@ class AssumedFacts:
 
 @contextlib.contextmanager
 def assumed_facts(cx: Context) -> Iterator[AssumedFacts | None]:
-    """The facts about the model of ``cx``; ``None`` if no annotation implies more than the model does."""
+    """The facts about the model of ``cx``; ``None`` if the annotations imply no additional facts."""
     model, copied = cx.model, copy(cx.model)
     copies = {
         value: other
@@ -72,7 +72,7 @@ def assumed_facts(cx: Context) -> Iterator[AssumedFacts | None]:
     before = set(graphopt_operators.guards_of(copied))
     with context_for(copied, cx.options) as assumed:
         InsertGuards(pin=False).run(copied, assumed)
-        EliminateGuards().run(copied, assumed)  # those that follow from earlier ones
+        EliminateGuards().run(copied, assumed)  # guards that follow from earlier ones
         guards = {
             node.inputs[0]: node.outputs[0]
             for node in graphopt_operators.guards_of(copied)

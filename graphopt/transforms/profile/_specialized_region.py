@@ -49,8 +49,8 @@ class Assumptions:
     def of(cls, values: Sequence[ir.Value], facts: AssumedFacts) -> Assumptions:
         """The assumptions about ``values`` that ``facts`` provide.
 
-        Each dim that is not a number has a name; equal dims have the same one. They are checked unless the
-        model implies that they are equal.
+        Each dim that is not a number has a name; equal dims have the same name. Equality is checked unless
+        the model implies it.
         """
         cx = facts.cx
         plain = {value: cx.shape(value) for value in values}

@@ -31,10 +31,10 @@ _OPSET, _IR_VERSION = 11, 4
 class GuardGroups(Pass):
     """Specialize groups of nodes for the profile annotations, each behind a guard with a general version.
 
-    A group ``f`` has the nodes for which the annotated shapes imply more, and is replaced by
-    ``If(TypeCheck(x)) {g(x)} else {f(x)}``. ``g`` is ``f`` simplified for the shapes that the check names,
-    and is kept if it executes so many nodes fewer that the guard pays. Both branches share outer values, such
-    as weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
+    A group ``f`` has the nodes about which the annotated shapes imply additional facts. It is replaced by
+    ``If(TypeCheck(x)) {g(x)} else {f(x)}``, where ``g`` is ``f`` simplified for the shapes that the check
+    names. ``g`` must save more executed nodes than the guard costs. Both branches share outer values, such as
+    weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
     Bodies of ungrouped nodes, and functions that are autodiff groups, have separate groups. Nodes whose group
     is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again.
 
@@ -204,7 +204,7 @@ def _roots(model: ir.Model) -> Iterator[ir.Graph]:
 
 @dataclass(frozen=True)
 class _Policy:
-    """Members are the nodes for which the annotations imply more, and other nodes between them.
+    """Members are the nodes about which the annotations imply additional facts, and other nodes between them.
 
     Attributes:
         facts: the facts that the annotations imply.

@@ -24,8 +24,8 @@ class InsertGuards(Pass):
     """Insert a guard after each annotated value, and remove the annotation: ``x → Guard(x)``.
 
     All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead.
-    Other passes use its assertion as a fact, and fold shapes and Ifs. The result is correct only if a run
-    leaves the model at a guard that does not hold. Contents that never varied become a constant.
+    Other passes use its assertion as a fact, and fold shapes and Ifs. The result is correct only if each run
+    exits at the first guard that does not hold. Contents that never varied become a constant.
 
     An annotation is removed without a guard if the value is unused, or if the facts imply or contradict the
     annotation. Symbols are shared by all guards; a symbol asserts nothing if its dims are known to be equal,
@@ -144,8 +144,8 @@ def _resolve_symbols(
 ) -> dict[Dim, Dim]:
     """The replacement for each symbol of ``annotations``.
 
-    A symbol becomes a size if one of its dims is known, becomes unconstrained if all its dims are known to be
-    equal, and otherwise gets a name distinct from the names of the model's dims and of existing guards.
+    A symbol becomes a size if one of its dims is known, and becomes unconstrained if all its dims are known
+    to be equal. Otherwise it gets a name distinct from the names of the model's dims and of existing guards.
     """
     sites: dict[str, list[context.Dim | None]] = {}
     for value, profile in annotations.items():

@@ -37,7 +37,8 @@ class SpecializeTypes(Pass):
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
 
     Attributes:
-        fold: replace Ifs that the constants decide by their branches; onnxruntime may crash on them.
+        fold: replace an If whose condition becomes constant by its branch; onnxruntime may crash on such an
+        If.
     """
 
     fold: bool = True

@@ -47,11 +47,11 @@ def _worth_keeping(
     """The results of ``nodes`` to keep as constants.
 
     The search goes backwards from results with other readers. If a result is too large, or the graph does not
-    support such a constant, its node is kept, and the node's operands are kept instead.
+    support such a constant, its node remains, and the operands of the node become constants instead.
 
     Args:
         limit: maximum size of a result that frees no constants, in bytes; ``None`` for no limit.
-        growth: the bytes that results add, by the bit length of their size, are added to it.
+        growth: for each bit length of a size, the bytes that results of such sizes add; updated here.
         refused: bit lengths of sizes; no result of such a size is kept.
     """
     inside = dict.fromkeys(nodes)

@@ -40,9 +40,10 @@ class CheckAliasing(Pass):
 
     The pairs that share a buffer are given by ``share`` (``a=b+c=d``) and ``--share-buffers``; a ``*``
     matches any text, so that ``past.*=present.*`` names all pairs of a cache. Nodes may run in any
-    topological order, so each read of the input must precede the write of the output in all of them: the
-    output must depend on each reader of the input, or the reader must compute it in place. Reads in bodies
-    and through views count. Sizes that are known to differ are also an error. The model is not changed.
+    topological order, and in each order all reads of the input must precede the write of the output: the
+    output must depend on each reader of the input, or the reader must compute the output in place. Reads in
+    bodies and through views count. Sizes that are known to differ are also an error. The model is not
+    changed.
 
     Attributes:
         share: pairs of an input and the output that is written over it.
@@ -100,7 +101,7 @@ def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Re
     found: list[Refusal | None] = []
     for source, target in pairs:
         refusal = None
-        if source is not target:  # otherwise nothing is written
+        if source is not target:  # an input returned as output is not written
             reason, hint = _size_obstacle(source, target, cx), _OWN_BUFFERS
             if reason is None:
                 reason = _overwrite_reason(source, target, reads, cx)

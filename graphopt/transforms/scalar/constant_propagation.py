@@ -34,10 +34,10 @@ class ConstantPropagation(Pass):
     Small integer tensors are read from shape facts; the others are computed by one onnxruntime session per
     graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before any
     node runs: a result may be as large as the limit, or as the constants that it frees. If results of
-    similar size would together grow the model by more than the limit, or by more than a quarter of its large
-    weights, none of them is folded. The decision depends only on the current model, so another run makes the
-    same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and
-    DequantizeLinear of weights are never folded.
+    similar size would together grow the model by more than the limit, or by more than a quarter of the
+    model's large weights, none of them is folded. The decision depends only on the current model, so another
+    run makes the same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random
+    nodes and DequantizeLinear of weights are never folded.
 
     Attributes:
         limit: maximum size of a result that frees no constants, in bytes; ``--fold-limit`` by default.
@@ -138,7 +138,7 @@ class ConstantPropagation(Pass):
             for node in needed:
                 values = {output: results[output] for output in node.outputs if output in results}
                 if any(_contradicts(cx.shape(output), tensor) for output, tensor in values.items()):
-                    # such as a reduction of an empty tensor over negative axes
+                    # for example, a reduction of an empty tensor over negative axes
                     remark_unfolded(node, "onnxruntime computes another shape than inferred", cx)
                 elif values:
                     self._replace(node, values, graph, cx, sources[node])
@@ -161,7 +161,7 @@ class ConstantPropagation(Pass):
             if (same := _copied(node, old)) is not None:
                 cx.edit.replace(old, same)
                 continue
-            # Only a node can be an output of its graph and keep the output's name.
+            # Only a node can define a graph output and keep its name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):

@@ -19,7 +19,7 @@ from graphopt.rules import admitted_rules, all_rules, extension_decompositions
 
 #: By fuser, the operators to expand by default on the CPU, with the minimum number of elements of their
 #: first input. onnxruntime has no kernel for GroupNormalization, and a slow one for ReduceLogSumExp. These
-#: operators and Shrink have no native kernels; the operators that they expand to have.
+#: operators and Shrink have no native kernels, but the simpler operators have.
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "builtin": {"GroupNormalization": 0, "ReduceLogSumExp": 4096},
     "native": {"GroupNormalization": 0, "ReduceLogSumExp": 64, "Shrink": 64},

@@ -16,8 +16,9 @@ from graphopt.rules import admitted_rules
 class ViewsToReshape(Pass):
     """Replace Squeeze, Unsqueeze, Flatten and Reshape by one Reshape to a constant shape.
 
-    Chains of views become one, and views without effect are removed. Known sizes are numbers, dims that keep
-    their position are 0, and at most one other dim is -1; views with more unknown dims are unchanged.
+    Chains of views become one, and views without effect are removed. In the shape, known sizes are numbers,
+    dims that keep their position are 0, and at most one other dim is -1; views with more unknown dims are
+    unchanged.
     """
 
     name: ClassVar[str] = "views-to-reshape"

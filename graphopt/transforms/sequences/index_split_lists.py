@@ -13,7 +13,7 @@ from graphopt.rewrite.replacement_builder import Builder
 
 @dataclass(frozen=True)
 class IndexSplitLists(Pass):
-    """Replace elements of a tensor split into parts of size 1 by Gathers from the tensor.
+    """Replace reads of a sequence by Gathers, if the sequence is a tensor split into parts of size 1.
 
     The index and the size of the tensor may be unknown, and the reader may be in a body, such as a Loop over
     the sequence. All readers of the sequence must read single elements.
