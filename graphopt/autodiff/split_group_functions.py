@@ -84,7 +84,13 @@ def differentiate_groups(
 
 
 def inline_group(function: ir.Function, calls: Sequence[ir.Node], cx: Context, owner: str) -> list[ir.Node]:
-    """Inline all ``calls`` of the group ``function``, and remove it; returns the nodes of the last call."""
+    """Inline all ``calls`` of the group ``function``, and remove it and its backward function.
+
+    Whether the values of the group require a gradient is unknown afterwards.
+
+    Returns:
+        The nodes of the last call.
+    """
     made: list[ir.Node] = []
     for call in calls:
         obstacle = ir.inline_obstacle(cx.edit, call)
@@ -92,7 +98,13 @@ def inline_group(function: ir.Function, calls: Sequence[ir.Node], cx: Context, o
             cx.refuse(Refusal(owner, ir.label(call), obstacle))
             return made
         made = ir.inline_call(cx.edit, call, prefixed=False)
-    cx.edit.remove_function(function)
+        for output in (output for node in made for output in node.outputs):
+            cx.edit.remove_metadata(output, lambda key: key == graphopt_operators.REQUIRES_GRAD)
+    _, name, overload = function.identifier()
+    backward = cx.model.functions.get((graphopt_operators.AUTODIFF_BACKWARD, name, overload))
+    for unused in (function, backward):
+        if unused is not None:
+            cx.edit.remove_function(unused)
     return made
 
 

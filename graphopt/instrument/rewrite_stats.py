@@ -18,8 +18,10 @@ from graphopt.passes.pass_records import PassRecord
 #: Words in the reason of a refusal that indicate an obstacle.
 _TELLING = (
     r"unknown|provabl|others read|read elsewhere|larger|too large|limit|digits|round|overflow"
-    r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random"
+    r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random|and a guard costs"
 )
+#: Passes all of whose refusals are obstacles.
+_TELLING_PASSES = frozenset({"differentiate"})
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class RefusalCount:
 
         The other reasons mean that no rewrite is possible, such as a Transpose that does permute axes.
         """
-        return re.search(_TELLING, self.reason) is not None
+        return self.rule in _TELLING_PASSES or re.search(_TELLING, self.reason) is not None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -65,6 +65,14 @@ class GroupKind(Protocol):
         """
         ...
 
+    def obstacles(self, model: ir.Model) -> dict[str, str]:
+        """The groups of ``model`` that later passes inline, with the reasons, by name of the group.
+
+        Args:
+            model: a model with a function for each group, which may be modified.
+        """
+        ...
+
     def raise_version(self, model: ir.Model, cx: Context) -> None:
         """Raise ``model`` to an IR version with functions, unless :attr:`outlining_pass` raises it."""
         ...

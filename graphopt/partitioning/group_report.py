@@ -142,6 +142,10 @@ class Partitioned:
             make_pipeline([self.kind.outlining_pass]).run(model, cx)
         return model
 
+    def obstacles(self) -> dict[str, str]:
+        """The groups that later passes inline, such as groups without a gradient, with the reasons."""
+        return self.kind.obstacles(self.outlined()) if self.groups else {}
+
 
 def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
     """The groups of ``model``, which is not modified; if it has none, those after inlining functions.

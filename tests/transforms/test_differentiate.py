@@ -10,6 +10,8 @@ from graphopt import ir
 from graphopt.context.observer import Observer, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.ort import session
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import annotate, annotate_gradients
 from tests.model_testing import agree, ops, parse, run_pipeline
 
 CREATE = "create-autodiff-subgraphs"
@@ -138,17 +140,20 @@ class Reasons(Observer):
         self.found.append(refusal.reason)
 
 
+#: The second of two groups has no gradient.
+NO_GRADIENT = """g (float[N,4] x, int64[K] axes) => (float[N,4] y, float[A,B] z) {
+    a = Exp(x)
+    b = Sin(a)
+    r = RandomUniformLike(b)
+    c = Mul(x, r)
+    d = Neg(c)
+    z = ReduceMax<noop_with_empty_axes = 1>(d, axes)
+    y = Cos(b)
+}"""
+
+
 def test_a_group_without_gradient_is_inlined_with_the_reason() -> None:
-    text = """g (float[N,4] x, int64[K] axes) => (float[N,4] y, float[A,B] z) {
-        a = Exp(x)
-        b = Sin(a)
-        r = RandomUniformLike(b)
-        c = Mul(x, r)
-        d = Neg(c)
-        z = ReduceMax<noop_with_empty_axes = 1>(d, axes)
-        y = Cos(b)
-    }"""
-    model, reasons = parse(text, opset=18), Reasons()
+    model, reasons = parse(NO_GRADIENT, opset=18), Reasons()
     run_pipeline(model, f"{CREATE},differentiate", observers=(reasons,))
     ir.validate(model)
     assert [node.op_type for node in model.graph] == [
@@ -161,6 +166,50 @@ def test_a_group_without_gradient_is_inlined_with_the_reason() -> None:
     (reason,) = reasons.found
     assert "ReduceMax" in reason and "its axes may be empty" in reason
     assert list(backward_of(model)) == ["group_0"]
+
+
+#: Two groups; the rank of u, which the second one depends on, is unknown.
+UNKNOWN_RANK = """g (float[N,4] x, float[] u) => (float[A,B] y, float[N,4] z) {
+    a = Sin(x)
+    z = Exp(a)
+    r = RandomUniformLike(z)
+    b = Mul(r, u)
+    c = Mul(x, b)
+    y = Cos(c)
+}"""
+
+
+@pytest.mark.parametrize("steps", ["differentiate", "guard-groups", "differentiate,guard-groups"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_group_that_can_not_be_guarded_is_inlined_with_the_reason(known: bool, steps: str) -> None:
+    model, reasons = parse(UNKNOWN_RANK), Reasons()
+    model.graph.inputs[1].shape = None
+    annotate_gradients(model, {"x": True, "u": False})
+    shape = (2, 4) if known else None
+    annotate(
+        model, {name: ValueProfile("tensor(float)", dims) for name, dims in (("x", (2, 4)), ("u", shape))}
+    )
+    run_pipeline(model, f"{CREATE},{steps}", observers=(reasons,))
+    ir.validate(model)
+    groups = ["group_0", "RandomUniformLike", "Mul"]
+    assert ops(model) == [*groups, *(["group_1"] if known else ["Mul", "Cos"])]
+    assert ("no guard can check its input 'b', whose rank is unknown" in reasons.found) != known
+    assert any(name == "group_1" for _, name, _ in model.functions) == known
+    last = list(model.graph)[-1].outputs[0]
+    assert graphopt_operators.requires_grad_annotation(last) is (True if known else None)
+
+
+def test_partitions_report_groups_that_are_inlined() -> None:
+    found = graphopt.partition(parse(NO_GRADIENT, opset=18))
+    ((group, reason),) = found.obstacles().items()
+    assert group == "group_1" and "its axes may be empty" in reason
+
+
+def test_reports_have_the_reasons() -> None:
+    report = graphopt.optimize(
+        parse(NO_GRADIENT, opset=18), pipeline=f"{CREATE},differentiate", verify=False
+    ).report
+    assert any("its axes may be empty" in line for line in report.lines(verbose=1))
 
 
 def test_a_gradient_that_needs_a_newer_opset() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,6 +148,7 @@ def command(
             profile=profile,
             shapes=shapes,
         )
+        obstacles = found.obstacles() if explain else {}
         verdict, sizes = None, {}
         if output is not None:
             advance(None, "comparing")
@@ -160,10 +161,14 @@ def command(
         "policy": policy,
         "groups": [group.to_dict() for group in found.groups],
         **({"inlined": list(found.inlined)} if found.inlined else {}),
-        **({"reasons": list(map(asdict, found.reasons))} if explain else {}),
+        **({"reasons": list(map(asdict, found.reasons)), "obstacles": obstacles} if explain else {}),
         "verification": verdict_dict(verdict),
     }
-    text = [*_text(found, explain, run.verbose), *verdict_lines(verdict, run.verbose)]
+    text = [
+        *_text(found, explain, run.verbose),
+        *_obstacle_lines(obstacles),
+        *verdict_lines(verdict, run.verbose),
+    ]
     return Output(data, [*text, *([] if plot is None else [f"  drew      {plot}"])], sizes)
 
 
@@ -198,6 +203,11 @@ def _text(found: Partitioned, explain: bool, verbose: int) -> Iterator[Block]:
         yield Line("  hint: --explain gives the reason for each other node", "hint")
     if found.policy == "fusion":
         yield "  groups of the unmodified model; graphopt kernels MODEL shows those after -O3"
+
+
+def _obstacle_lines(obstacles: Mapping[str, str]) -> Iterator[str]:
+    for group, reason in obstacles.items():
+        yield f"  {group} is inlined before differentiation: {reason}"
 
 
 def _views(groups: Sequence[Group]) -> Table:

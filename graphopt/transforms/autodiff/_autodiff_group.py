@@ -9,14 +9,16 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.autodiff.wrt import ALL
-from graphopt.context import Context
+from graphopt.context import Context, Observer, Refusal, context_for
 from graphopt.errors import unknown
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 from graphopt.profile import Profile
+from graphopt.profile.annotations import annotate
 from graphopt.profile.profile import check_profile
 from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodiffSubgraphs
+from graphopt.transforms.autodiff.differentiate import Differentiate
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,30 @@ class AutodiffGroups:
         _check_scopes(self.no_grad, model)
         return Found(self.outlining_pass.policy(cx), model)
 
+    def obstacles(self, model: ir.Model) -> dict[str, str]:
+        """The groups that ``differentiate`` inlines, for the profile if there is one."""
+        annotate(model, {} if self.profile is None else self.profile.values)
+        reasons = _Reasons({})
+        with context_for(model) as cx:
+            cx.observers.append(reasons)
+            Differentiate().run(model, cx)
+        return reasons.found
+
     def raise_version(self, model: ir.Model, cx: Context) -> None:
         """Raise the IR version of a model to the first with functions; the pass skips older models."""
         if model.ir_version < ir.FUNCTIONS_SINCE:
             cx.edit.raise_ir_version(ir.FUNCTIONS_SINCE)
+
+
+@dataclass(frozen=True)
+class _Reasons(Observer):
+    """Collects the reasons why groups are inlined, by name of the group."""
+
+    found: dict[str, str]
+
+    def refused(self, refusal: Refusal) -> None:
+        """Record a reason."""
+        self.found.setdefault(refusal.node, refusal.reason)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from graphopt import ir
 from graphopt.autodiff.split_group_functions import differentiate_groups
 from graphopt.context import Context
 from graphopt.passes.base import Pass
+from graphopt.transforms.profile._assumed_facts import assumed_facts
+from graphopt.transforms.profile._unguardable_groups import inline_unguardable_groups
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,17 @@ class Differentiate(Pass):
     its outputs are the gradients of the group's inputs. Nothing calls it in a model without gradients.
 
     A group is inlined, and the reason is reported, if an operator has no gradient, or its gradient needs a
-    newer opset.
+    newer opset; and in a profiled model, if the group can't be guarded, because the rank of an input is
+    unknown, or its opset is not that of the model.
 
-    Modelled on ``differentiate`` and ``packGradient`` of PyTorch's JIT.
+    Modelled on ``guardDifferentiableGraph``, ``differentiate`` and ``packGradient`` of PyTorch's JIT.
     """
 
     name: ClassVar[str] = "differentiate"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Differentiate all groups, group by group."""
+        """Inline groups that can't be guarded, and differentiate the others, group by group."""
+        with assumed_facts(cx) as facts:
+            if facts is not None:
+                inline_unguardable_groups(facts, self.name)
         differentiate_groups(cx, self.name)

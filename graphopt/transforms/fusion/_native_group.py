@@ -42,6 +42,10 @@ class FusionGroups:
         dissolve(model, cx)
         return Found(FusionPolicy(cx, self.minimum, self.shapes), model)
 
+    def obstacles(self, model: ir.Model) -> dict[str, str]:
+        """None: kernels are optional."""
+        return {}
+
     def raise_version(self, model: ir.Model, cx: Context) -> None:
         """No change: the pass raises the version if there are groups."""
 

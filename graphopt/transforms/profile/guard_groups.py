@@ -22,6 +22,7 @@ from graphopt.transforms.profile._assumed_facts import AssumedFacts, assumed_fac
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.profile._shared_branch_constants import share_branch_constants
 from graphopt.transforms.profile._specialized_region import SpecializedRegion, specialize_region
+from graphopt.transforms.profile._unguardable_groups import inline_unguardable_groups
 
 #: First opset with the operators that guards need, and first IR version with initializers in branches.
 _OPSET, _IR_VERSION = 11, 4
@@ -36,7 +37,9 @@ class GuardGroups(Pass):
     names. ``g`` must save more executed nodes than the guard costs. Both branches share outer values, such as
     weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
     Bodies of ungrouped nodes, and functions that are autodiff groups, have separate groups. Nodes whose group
-    is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again.
+    is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again. Functions
+    that are autodiff groups, but can't be guarded, are inlined first: those with inputs of unknown rank, or
+    with another opset.
 
     Facts are inferred from all annotations. For a value that a group reads, the fact at its first use
     applies, otherwise the fact at its producer.
@@ -62,12 +65,21 @@ class GuardGroups(Pass):
         remove_profiling_nodes(
             model, cx, self.name, graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO
         )
+        reason = _obstacle_to_guards(model)
         with assumed_facts(cx) as facts:
-            if facts is not None and (reason := _obstacle_to_guards(model)) is not None:
+            inlined = facts is not None and inline_unguardable_groups(facts, self.name, reason)
+            if facts is not None and reason is not None:
                 cx.refuse(Refusal(self.name, "", reason))
-            elif facts is not None:
-                for root in list(_roots(model)):
-                    self._visit(root, facts)
+            elif facts is not None and not inlined:
+                self._visit_all(facts)
+        if inlined and reason is None:
+            with assumed_facts(cx) as facts:
+                if facts is not None:
+                    self._visit_all(facts)
+
+    def _visit_all(self, facts: AssumedFacts) -> None:
+        for root in list(_roots(facts.cx.model)):
+            self._visit(root, facts)
 
     def _visit(self, root: ir.Graph, facts: AssumedFacts) -> None:
         """Guard the groups of ``root`` and of the bodies in it."""
@@ -195,10 +207,8 @@ def _obstacle_to_guards(model: ir.Model) -> str | None:
 def _roots(model: ir.Model) -> Iterator[ir.Graph]:
     """The main graph, and the functions that are autodiff groups; all other functions have been inlined."""
     yield model.graph
-    version = ir.standard_version(model.opset_imports)
     for function in model.functions.values():
-        same = ir.standard_version(function.opset_imports, version) == version
-        if same and function.domain == graphopt_operators.AUTODIFF_GROUPS:
+        if function.domain == graphopt_operators.AUTODIFF_GROUPS:
             yield function.graph
 
 
@@ -233,6 +243,8 @@ class _Policy:
             return Decision(Role.BOUNDARY, "it is guarded")
         if self.is_ordered(node):
             return Decision(Role.BOUNDARY, "it is random or stateful, or its operator is unknown")
+        if node.domain == graphopt_operators.AUTODIFF_GROUPS:
+            return Decision(Role.BOUNDARY, "it calls a group for autodiff, whose nodes have their own groups")
         if node.op_identifier() in cx.model.functions and node.domain != graphopt_operators.NATIVE_DOMAIN:
             return Decision(Role.BOUNDARY, "it calls a function; run inline-functions first")
         if any(attribute.is_ref() for attribute in node.attributes.values()):
