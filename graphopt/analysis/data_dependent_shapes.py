@@ -9,7 +9,7 @@ from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, symbols
 
 
-def data_dependent_values(
+def values_with_data_dependent_shapes(
     model: ir.Model, facts: ShapeFacts, *, bodies: bool = False
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
     """Tensors of unknown rank, or with a new size that is not a function of known sizes.

@@ -14,7 +14,7 @@ from graphopt.errors import UsageError
 _HINT = "differentiate the model before it is optimized; or, for a joint graph, add the name to its --wrt"
 
 
-def check_complete(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
+def check_folded_initializers(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
     """Check that gradients of the values ``ends`` are those by the initializers of the original model.
 
     Raises:

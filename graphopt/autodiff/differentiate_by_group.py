@@ -25,8 +25,8 @@ from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.split_group_functions import (
     Key,
     calls_of_groups,
-    differentiate_groups,
     inline_group,
+    split_group_functions,
 )
 from graphopt.autodiff.split_joint import Split, SplitReport, check_budget, split_joint
 from graphopt.context import Context, Observer, Refusal
@@ -81,7 +81,7 @@ class ByGroup(ByRule):
                 inline_group(model.functions[key], calls, cx, _OWNER)
         useful, reasons = self._useful(cx, ends), _Reasons()
         cx.observers.append(reasons)
-        self.groups = differentiate_groups(
+        self.groups = split_group_functions(
             cx, _OWNER, useful=useful, strict_opset=True, options=self._options
         )
         self.inlined = reasons.found

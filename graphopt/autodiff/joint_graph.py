@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.check_folded_initializers import check_complete
+from graphopt.autodiff.check_folded_initializers import check_folded_initializers
 from graphopt.autodiff.drop_unproven_shapes import drop_unproven_shapes
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.losses import Loss, declared_dims
@@ -129,7 +129,7 @@ def differentiate(
                 _simplify(joint.model, loss, names)
             try:
                 with context_for(joint.model) as cx:
-                    check_complete(cx, _ends(loss), names, by)
+                    check_folded_initializers(cx, _ends(loss), names, by)
                     _outline(cx, by, _ends(loss), names)
                     _add_gradients(joint, cx, loss, names, outputs, scaled, by)
             except NeedsOpset as error:

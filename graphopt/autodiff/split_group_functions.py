@@ -16,7 +16,7 @@ from graphopt.ops import graphopt_operators
 Key = tuple[str, str, str]
 
 
-def differentiate_groups(
+def split_group_functions(
     cx: Context,
     owner: str,
     *,

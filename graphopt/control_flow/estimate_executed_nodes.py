@@ -15,7 +15,7 @@ _ITERATION = {"Loop": 2, "Scan": 1}
 _ITERATIONS = 8
 
 
-def executed_nodes(model: ir.Model, cx: Context) -> int:
+def estimate_executed_nodes(model: ir.Model, cx: Context) -> int:
     """The estimated number of nodes that a run of ``model`` executes.
 
     For an If, the larger branch counts, or the branch for which its guard holds; for a loop, all iterations

@@ -12,7 +12,7 @@ _SHOWN = 4
 _HINT = "put the parameters into the model that was optimized, and optimize the result"
 
 
-def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+def check_folded_constants(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
 
     A tensor with unchanged contents is accepted. A change is accepted if ``tensors`` also contains the folded

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.parameters.check_folded_constants import check_folded
+from graphopt.parameters.check_folded_constants import check_folded_constants
 from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
 from graphopt.parameters.selection import PARAMS, chosen
 from graphopt.util.ort_array_conversion import native
@@ -97,7 +97,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
             none of the names, or it contains constants folded from an initializer whose contents would
             change. The model is unchanged.
     """
-    check_folded(model, parameters.tensors)
+    check_folded_constants(model, parameters.tensors)
     constants_to_initializers(model, parameters.tensors)
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}

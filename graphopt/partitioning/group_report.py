@@ -14,7 +14,7 @@ from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
-from graphopt.partitioning.view_membership import ViewChoice, membership_reason, view_choices
+from graphopt.partitioning.view_membership import ViewMembership, membership_reason, view_memberships
 from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.util.text_tables import counted
 
@@ -65,7 +65,7 @@ class Group:
     outputs: tuple[Port, ...]
     partition: Partition
     saved: Dim | None = None
-    views: tuple[ViewChoice, ...] = ()
+    views: tuple[ViewMembership, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _described(
         holder = cx.edit.scopes.holder(proposal.graph)
         where = "main" if holder is None else ir.label(holder)
         group_of: dict[ir.Node, str] = {}
-        views = view_choices(proposal, found.default_reason)
+        views = view_memberships(proposal, found.default_reason)
         for partition in proposal.groups:
             name = f"group_{first + len(groups)}"
             group_of.update(dict.fromkeys(partition.nodes, name))
@@ -197,7 +197,7 @@ def _described(
 
 
 def _group(
-    partition: Partition, name: str, where: str, views: Sequence[ViewChoice], found: Grouping, cx: Context
+    partition: Partition, name: str, where: str, views: Sequence[ViewMembership], found: Grouping, cx: Context
 ) -> Group:
     def port(value: ir.Value) -> Port:
         dtype, shape = cx.dtype(value), cx.shape(value)

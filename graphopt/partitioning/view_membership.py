@@ -21,8 +21,8 @@ _BETWEEN = "it lies between members of the group"
 
 
 @dataclass(frozen=True)
-class ViewChoice:
-    """The choice about one view.
+class ViewMembership:
+    """The membership of one view in a group.
 
     Attributes:
         node, op: the name of the node, and its operator.
@@ -50,34 +50,34 @@ def membership_reason(node: ir.Node, proposal: Proposal, default: str) -> str:
     return default if passthrough is None else f"{_BETWEEN}; {passthrough}"
 
 
-def view_choices(proposal: Proposal, default: str) -> Mapping[Partition, Sequence[ViewChoice]]:
-    """The choices about views for each group of ``proposal``, in the order of the graph.
+def view_memberships(proposal: Proposal, default: str) -> Mapping[Partition, Sequence[ViewMembership]]:
+    """The memberships of views for each group of ``proposal``, in the order of the graph.
 
     Args:
         proposal: the groups of one graph.
         default: the reason why a member is in its group.
     """
     group_of = {node: group for group in proposal.groups for node in group.nodes}
-    found: dict[Partition, list[ViewChoice]] = {group: [] for group in proposal.groups}
+    found: dict[Partition, list[ViewMembership]] = {group: [] for group in proposal.groups}
     for node in (*group_of, *proposal.ungrouped):
         if node.op_type not in _VIEWS or node.domain:
             continue
         group = group_of.get(node)
         if group is not None:
             reason = membership_reason(node, proposal, default)
-            found[group].append(ViewChoice(ir.label(node), node.op_type, True, reason))
+            found[group].append(ViewMembership(ir.label(node), node.op_type, True, reason))
             continue
         next_to = dict.fromkeys(group_of[other] for other in _neighbours(node) if other in group_of)
         for neighbour in next_to:
             reason = proposal.ungrouped[node]
-            found[neighbour].append(ViewChoice(ir.label(node), node.op_type, False, reason))
+            found[neighbour].append(ViewMembership(ir.label(node), node.op_type, False, reason))
     return found
 
 
-def say_views(group: str, choices: Sequence[ViewChoice], cx: Context, owner: str) -> None:
+def say_views(group: str, views: Sequence[ViewMembership], cx: Context, owner: str) -> None:
     """Offer a remark on the views of ``group``, if there are any, to the observers of ``cx``."""
-    if choices:
-        cx.say(owner, lambda: f"{group}: {'; '.join(map(str, choices))}")
+    if views:
+        cx.say(owner, lambda: f"{group}: {'; '.join(map(str, views))}")
 
 
 def _neighbours(node: ir.Node) -> Iterator[ir.Node]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.control_flow.estimate_executed_nodes import GUARD_COST
-from graphopt.control_flow.estimate_executed_nodes import executed_nodes as count_executed_nodes
+from graphopt.control_flow.estimate_executed_nodes import GUARD_COST, estimate_executed_nodes
 from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs
@@ -18,7 +17,7 @@ def executed_nodes(model: ir.Model, guard: Guard) -> int:
     """The estimated number of nodes executed if ``guard`` holds."""
     found = specialize_inputs(model, guard)
     with context_for(found) as cx:
-        return count_executed_nodes(found, cx)
+        return estimate_executed_nodes(found, cx)
 
 
 def unprofitability(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:

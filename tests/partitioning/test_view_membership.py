@@ -6,7 +6,7 @@ import pytest
 
 import graphopt
 from graphopt.context import Observer, Options
-from graphopt.partitioning.view_membership import ViewChoice
+from graphopt.partitioning.view_membership import ViewMembership
 from tests.model_testing import parse, run_pipeline
 
 MODEL = """g (float[4,64] x, float[64,4] z) => (float[256] y) <int64[1] s = {-1}, int64[1] w = {0}> {
@@ -19,7 +19,7 @@ MODEL = """g (float[4,64] x, float[64,4] z) => (float[256] y) <int64[1] s = {-1}
 }"""
 
 
-def _views(**options: object) -> list[ViewChoice]:
+def _views(**options: object) -> list[ViewMembership]:
     (group,) = graphopt.partition(parse(MODEL), **options).groups  # type: ignore[arg-type]
     return list(group.views)
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.analysis.data_dependent_shapes import data_dependent_values
+from graphopt.analysis.data_dependent_shapes import values_with_data_dependent_shapes
 from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 from graphopt.model_arguments import copy
@@ -151,7 +151,7 @@ def exit_points_of(model: ir.Model, profile: Profile | None = None) -> ExitPoint
     with context_for(model) as cx:
         values = {
             value
-            for value, _ in data_dependent_values(model, cx.facts, bodies=True)
+            for value, _ in values_with_data_dependent_shapes(model, cx.facts, bodies=True)
             if ir.constant_of(value) is None
         }
     return ExitPoints(model, tuple(exit_points_after(model, values)))

@@ -12,7 +12,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
-from graphopt.partitioning.view_membership import say_views, view_choices
+from graphopt.partitioning.view_membership import say_views, view_memberships
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 
@@ -50,7 +50,7 @@ class CreateAutodiffSubgraphs(Pass):
         policy = self.policy(cx)
         made = False
         for proposal in propose_all(model.graph, policy):
-            views = view_choices(proposal, MEMBER_REASON)
+            views = view_memberships(proposal, MEMBER_REASON)
             started = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in started if action is not None]
             calls = make_functions(cx, [group for group, _ in allowed], policy)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.split_group_functions import differentiate_groups
+from graphopt.autodiff.split_group_functions import split_group_functions
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._assumed_facts import assumed_facts
@@ -36,4 +36,4 @@ class Differentiate(Pass):
         with assumed_facts(cx) as facts:
             if facts is not None:
                 inline_unguardable_groups(facts, self.name)
-        differentiate_groups(cx, self.name)
+        split_group_functions(cx, self.name)

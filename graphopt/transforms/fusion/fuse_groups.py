@@ -16,7 +16,7 @@ from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
-from graphopt.partitioning.view_membership import say_views, view_choices
+from graphopt.partitioning.view_membership import say_views, view_memberships
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
 
@@ -66,7 +66,7 @@ class FuseGroups(Pass):
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
             begun = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in begun if action is not None]
-            views = view_choices(proposal, MEMBER_REASON)
+            views = view_memberships(proposal, MEMBER_REASON)
             for group in [group for group, action in begun if action is None]:
                 reason = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
                 cx.ungrouped |= {ir.label(node): reason for node in group.nodes}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, declared_name
 from graphopt.context import Context, Options, context_for
-from graphopt.control_flow.estimate_executed_nodes import executed_nodes
+from graphopt.control_flow.estimate_executed_nodes import estimate_executed_nodes
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.pipelines import make_pipeline
@@ -155,7 +155,7 @@ def specialize_region(group: Partition, facts: AssumedFacts) -> SpecializedRegio
             dims = assumptions.dims[by_name[value.name]] if value.name in by_name else None
             value.shape = None if dims is None else ir.Shape(dims)
         with context_for(model, _options(cx)) as inner:
-            counts.append(executed_nodes(model, inner))
+            counts.append(estimate_executed_nodes(model, inner))
     return SpecializedRegion(group, assumptions, special, *counts)
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.analysis.data_dependent_shapes import data_dependent_values
+from graphopt.analysis.data_dependent_shapes import values_with_data_dependent_shapes
 from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.ops import graphopt_operators
@@ -134,7 +134,7 @@ class Instrument(Pass):
 
 
 def _data_dependent(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Value, ir.Graph]]:
-    for value, _ in data_dependent_values(model, cx.facts, bodies=True):
+    for value, _ in values_with_data_dependent_shapes(model, cx.facts, bodies=True):
         producer = value.producer()
         graph = value.graph if producer is None else producer.graph
         if graph is not None:
