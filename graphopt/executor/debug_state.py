@@ -64,6 +64,33 @@ class PlanState:
 
 
 @dataclass(frozen=True)
+class GradientState:
+    """The state of the gradients for one set of requested values.
+
+    Attributes:
+        requires_grad: the names of the inputs and initializers whose gradients are requested.
+        profiled: the number of profiled backward runs.
+        zero_gradients: whether the cotangent of an output was absent in all profiled runs, by output.
+        hits: the number of runs of the backward model that is specialized for absent cotangents.
+        misses: the number of runs that had one of these cotangents, so that the general backward model ran.
+    """
+
+    requires_grad: tuple[str, ...]
+    profiled: int
+    zero_gradients: Mapping[str, bool]
+    hits: int
+    misses: int
+
+    def __str__(self) -> str:
+        absent = [name for name, is_zero in self.zero_gradients.items() if is_zero]
+        names = f"gradients by {', '.join(self.requires_grad)}"
+        if not absent:
+            return f"{names}: {counted(self.profiled, 'profiled run')}, no cotangent was always absent"
+        counts = f"{counted(self.hits, 'hit')}, {counted(self.misses, 'miss', 'misses')}"
+        return f"{names}, without cotangents of {', '.join(absent)}: {counts}"
+
+
+@dataclass(frozen=True)
 class DebugState:
     """The state of an executor at one moment.
 
@@ -87,6 +114,7 @@ class DebugState:
         watch_seconds: the total duration of these runs.
         nested_hits: how often the assumptions of guarded groups held, in all plans, including evicted ones.
         nested_misses: how often they did not, so that the general version of the group ran.
+        gradients: the state of the gradients for each set of requested values.
     """
 
     strategy: str
@@ -107,6 +135,7 @@ class DebugState:
     runs: int = 0
     nested_hits: int = 0
     nested_misses: int = 0
+    gradients: tuple[GradientState, ...] = ()
 
     @property
     def misses(self) -> int:
@@ -141,6 +170,7 @@ class DebugState:
         if self.nested_hits or self.nested_misses:
             nested = counted(self.nested_misses, "nested miss", "nested misses")
             yield f"all guarded groups: {counted(self.nested_hits, 'nested hit')}, {nested}"
+        yield from map(str, self.gradients)
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
@@ -167,6 +197,7 @@ class DebugState:
             "plans": [
                 {**vars(plan), "guards": [vars(inner) for inner in plan.guards]} for plan in self.plans
             ],
+            "gradients": [vars(gradient) for gradient in self.gradients],
             "reasons": dict(self.reasons),
             "failures": list(self.failures),
             "remarks": list(self.remarks),

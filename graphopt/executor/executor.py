@@ -304,7 +304,8 @@ class Executor:
 
     def debug_state(self) -> DebugState:
         """A snapshot of the state."""
-        return self._specializer.debug_state()
+        gradients = tuple(plan.state for plan in list(self._gradients.values()))
+        return replace(self._specializer.debug_state(), gradients=gradients)
 
     def __repr__(self) -> str:
         ports = self.signature

@@ -1,8 +1,8 @@
 """Vector-Jacobian products of an executor: a forward and a backward model per set of requested gradients.
 
 The counterpart of the differentiable groups of PyTorch's profiling executor. The set of requested gradients
-is the key of a plan. Separate executors compile the forward and the backward model on first use. The plan
-profiles the absence of output cotangents, and specializes the backward model for it.
+is the key of a plan. Separate executors compile the forward and the backward model on first use. The profile
+of the plan has the absent output cotangents, for which the backward model is specialized.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotange
 from graphopt.autodiff.split_joint import Split, split
 from graphopt.context import context_for
 from graphopt.errors import UsageError, unknown
+from graphopt.executor.debug_state import GradientState
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.fork_safe_lock import ForkSafeLock
+from graphopt.profile import Profile
 from graphopt.util.ort_array_conversion import native
 
 
@@ -138,7 +140,7 @@ class GradientPlan:
         self.real = [output.name or "" for output in graph.outputs if output.dtype in FLOATS]
         if not self.real:
             raise UsageError("no output is differentiable: none is of a floating-point type")
-        self._start, self._runs_to_profile = start, profiled_runs
+        self._start, self._profiled_runs = start, profiled_runs
         splitter = _split_by_group if by_group else split
         parts, self.barred = _split_outputs(splitter, model, self.real, wanted)
         self.real = [name for name in self.real if name not in self.barred]
@@ -153,15 +155,27 @@ class GradientPlan:
         #: The model to specialize for absent cotangents; ``None`` if none will be created.
         self._general: ir.Model | None = parts.backward
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
-        self._absent: frozenset[str] | None = None
+        self._profile = Profile("")
         self._specialized: Runner | None = None
         self._is_specialized = False
+        self._hits = self._misses = 0
         self._lock = ForkSafeLock()
 
     @property
     def absent(self) -> frozenset[str] | None:
         """The outputs with zero cotangents in the specialized backward model; ``None`` if there is none."""
-        return self._absent if self._is_specialized else None
+        return self._zero() if self._is_specialized else None
+
+    @property
+    def state(self) -> GradientState:
+        """A snapshot of the profile, and of the number of runs that satisfied the guard."""
+        with self._lock:
+            zeros = dict(self._profile.zero_gradients)
+            return GradientState(self.wanted, self._profile.runs, zeros, self._hits, self._misses)
+
+    def _zero(self) -> frozenset[str]:
+        """The outputs whose cotangents were absent in all profiled runs."""
+        return frozenset(name for name, is_zero in self._profile.zero_gradients.items() if is_zero)
 
     def forward(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], Pullback]:
         """The outputs by name, and the pullback."""
@@ -226,21 +240,23 @@ class GradientPlan:
         The specialized executor is used if all cotangents that it assumes to be zero are absent.
         """
         with self._lock:
-            if self._runs_to_profile > 0:
-                self._runs_to_profile -= 1
-                self._absent = absent if self._absent is None else self._absent & absent
+            if self._profile.runs < self._profiled_runs:
+                self._profile = self._profile.with_run({}, zeros={name: name in absent for name in self.real})
                 return self._backward
-            if not self._absent:
+            assumed = self._zero()
+            if not assumed:
                 self._general = None
                 return self._backward
-            if not self._absent <= absent:
+            if not assumed <= absent:
+                self._misses += 1
                 return self._backward
             if not self._is_specialized:
                 assert self._general is not None
-                zero = [self._cotangents[name] for name in self.real if name in self._absent]
+                zero = [self._cotangents[name] for name in self.real if name in assumed]
                 model = specialize_zero_cotangents(self._general, self._cotangents.values(), zero)
                 self._specialized = self._start(model, "backward-graph") if model.graph.outputs else None
                 self._general, self._is_specialized = None, True
+            self._hits += 1
             return self._specialized
 
 

@@ -81,10 +81,27 @@ def test_backward_model_is_specialized_for_absent_cotangents(by_group: bool) -> 
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in truth(feeds, zeros | known, ["x", "b", "w"]).items():
             assert np.allclose(found[name], value, atol=1e-5), (name, given)
+    state = trained.debug_state()
+    (found,) = state.gradients
+    assert found.zero_gradients == {"y": True, "z": False} and found.profiled == 1
+    assert (found.hits, found.misses) == (3, 1)
+    assert "gradients by b, w, x, without cotangents of y: 3 hits, 1 miss" in str(state)
+    assert state.to_dict()["gradients"] == [vars(found)]
     special = plan._specialized
     assert special is not None and [
         port.name for port in special.signature.inputs if "cotangent" in port.name
     ] == ["cotangent.z"]
+
+
+def test_without_absent_cotangents_the_backward_model_has_no_guard(by_group: bool) -> None:
+    trained = executor(by_group=by_group, profiled_runs=2)
+    outputs, pullback = trained.vjp({"x": numbers(4, 3), "b": numbers(3)}, ["x"])
+    for names in (["y"], ["z"], ["y"], ["z"]):
+        pullback({name: outputs[name] for name in names}, retain=True)
+    (found,) = trained.debug_state().gradients
+    assert found.zero_gradients == {"y": False, "z": False} and found.profiled == 2
+    assert (found.hits, found.misses) == (0, 0) and pullback.plan.absent is None
+    assert str(found) == "gradients by x: 2 profiled runs, no cotangent was always absent"
 
 
 def test_unknown_names_of_requires_grad_are_refused() -> None:
