@@ -190,7 +190,7 @@ def _as_function(model: ir.Model, outputs: Sequence[ir.Value], domain: str, like
     copier.values.update(zip(kept, formals, strict=True))
     nodes = copier.nodes(graph)
     results = [copier.values[value] or value for value in outputs]
-    for value in results:  # the calls determine its type
+    for value in results:  # the calls determine the type
         value.type = value.shape = None
     used = {node.domain for node in ir.walk_nodes(graph)}
     body = ir.Graph(

@@ -172,7 +172,7 @@ def _prepare(joint: Joint, opset: int) -> None:
     version = imports.get("", imports.get("ai.onnx"))
     if model.functions:
         _run("inline-functions", model)
-    if version is None:  # all operators are of other domains
+    if version is None:  # no operator is of the standard domain
         imports[""] = opset
     elif version < opset:
         _run(f"convert-opset{{target={opset}}}", model)
@@ -319,7 +319,7 @@ def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
     if not may_be_float(value, cx):
         raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
     shape: tuple[object, ...] | None = cx.shape(value)
-    if shape is None and declared.shape is not None:  # otherwise, the shape is unknown
+    if shape is None and declared.shape is not None:  # a shape that is not inferred
         shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:
         raise UsageError(f"{name!r} is of unknown shape, and a loss has one element", hint=_HINT)

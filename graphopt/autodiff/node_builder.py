@@ -150,7 +150,7 @@ class NodeBuilder:
             raise NeedsOpset(version)
 
     def warn_incomplete(self, node: PrimalNode, reason: str) -> None:
-        """Record that the gradient of ``node`` is incomplete; users get a warning."""
+        """Record that the gradient of ``node`` is incomplete; users receive a warning."""
         self.stopped.append(StoppedGradient(node.op_type, node.label, reason, partly=True))
 
     @property

@@ -54,7 +54,7 @@ def _zeros(
         read = ir.reads(node)
         results = [
             output for output in node.outputs if output.name and may_be_float(output, cx)
-        ]  # not shapes
+        ]  # excludes shapes
         if any(value in present for value in read):
             present |= dict.fromkeys(results)
         elif any(value in zero for value in read):

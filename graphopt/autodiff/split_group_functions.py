@@ -42,7 +42,7 @@ def split_group_functions(
     found: dict[Key, GroupGradient] = {}
     for key, calls in calls_of_groups(model).items():
         function = model.functions[key]
-        if (graphopt_operators.AUTODIFF_BACKWARD, *key[1:]) in model.functions:  # differentiated already
+        if (graphopt_operators.AUTODIFF_BACKWARD, *key[1:]) in model.functions:  # already differentiated
             continue
         action = cx.begin_rewrite(owner, calls[0])
         if action is None:

@@ -180,7 +180,7 @@ class _Writer:
     """Writes both models.
 
     Args:
-        chosen: the residuals. A node with several outputs is recomputed if one of them is not a residual.
+        chosen: the residuals. A node with several outputs is recomputed if some output is not a residual.
     """
 
     def __init__(

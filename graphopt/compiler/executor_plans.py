@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphopt.executor.plan_factory import Optimize, PlanFactory, PlanRequest
     from graphopt.executor.plan_pipelines import PlanPipelines
 
-#: Options that concern passes of the caller, and fused operators.
+#: Options about passes of the caller, and about fused operators.
 _OWN = ("pre_passes", "post_passes", "rules", "strict_fusion")
 
 

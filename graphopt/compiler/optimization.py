@@ -248,7 +248,7 @@ def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], librarie
 
 def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
     """A remark if ``passes`` create groups without kernels, unless a note has the reason."""
-    ran = {record.name for record in report.passes}  # without the passes of paths that were not chosen
+    ran = {record.name for record in report.passes}  # excludes passes of paths that did not run
     groups = any(NATIVE_GROUPS in step.provides for step in passes.passes() if step.name in ran)
     explained = any(note.startswith("no native groups") for note in report.notes())
     if not groups or explained or graphopt_operators.has_groups(model):

@@ -86,7 +86,7 @@ class HarnessStopwatch:
         models = {**competition.models, TWIN: competition.models[UNFUSED]}
         try:
             return _ratios(child, models, setup, index)
-        except GraphoptError:  # an operator does not run on this machine
+        except GraphoptError:  # some operator does not run on this machine
             fit = [name for name in models if _runs(child, models[name], setup)]
             if UNFUSED not in fit:
                 return {}

@@ -146,8 +146,8 @@ class Decision:
 
     Attributes:
         op: the operator; ``None`` to keep the nodes.
-        ratio: time of the operator over that of the nodes, or the best ratio if none pays; ``None`` without
-            figures.
+        ratio: time of the operator over that of the nodes; the best ratio if no operator is faster; ``None``
+            without figures.
     """
 
     op: str | None
@@ -240,7 +240,7 @@ class Costs:
                 raise ValueError(f"no figures of {' or '.join(ops)} have the axis {name!r}")
 
     def _hint(self, best: Estimate) -> str | None:
-        """The hint if ``best`` does not pay: measure on this machine, or for longer."""
+        """The hint if ``best`` is not faster: measure on this machine, or for longer."""
         if self.passes is None:
             return "graphopt calibrate measures that on this machine"
         if self.rough and best.ratio < LEAST_GAIN:

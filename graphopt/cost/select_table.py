@@ -60,7 +60,7 @@ def load_measured_table(store: Store, device: Device) -> Costs | None:
 def calibrated(settings: Settings) -> str | None:
     """The text of the table measured on this machine for the device of ``settings``."""
     store = Store(settings.cache_dir)
-    if next(store.entries(_KIND), None) is None:  # avoids probing the device
+    if next(store.entries(_KIND), None) is None:  # without probing the device
         return None
     try:
         device, _ = choose(settings.device, allow_fallback=True)

@@ -73,7 +73,7 @@ def repair(
         try:
             culprit = bisection.find(limits, explain=False)
         except VerificationFailed:
-            raise failure from None  # two runs of the original differ
+            raise failure from None  # the original itself fails the check
         runs += bisection.runs
         if culprit is None:
             raise failure

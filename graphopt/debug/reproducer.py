@@ -1,7 +1,7 @@
 """Reproducers: folders with everything needed to reproduce a fault.
 
 A folder contains ``model.onnx``, ``case.json`` (passes, options, allowed rewrites, the check, versions, the
-command), a ``README.md``, and ``inputs.npz`` if inputs matter and can be stored in a file.
+command), a ``README.md``, and ``inputs.npz`` if the fault depends on inputs that can be stored in a file.
 """
 
 from __future__ import annotations

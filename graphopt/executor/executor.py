@@ -246,7 +246,7 @@ class Executor:
     def _executor_of(self, model: ir.Model, graph: str) -> Executor:
         """An executor with the same options for a part of the model, which is named ``graph`` in logs."""
         self._factory.created_graph(graph, model, "")
-        # the other part computes gradients
+        # no part is differentiated itself
         factory, options = replace(self._factory, requires_grad=()), replace(self.options, requires_grad=())
         return Executor(ModelSource(model), factory, options, clock=self._clock)
 

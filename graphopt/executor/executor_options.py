@@ -17,8 +17,8 @@ class ExecutorOptions:
     Attributes:
         strategy: the number and kinds of specializations, in any form; kept as a :class:`FusionStrategy`.
         profiled_runs: the number of runs to profile before each specialization.
-        compile: ``blocking`` lets runs wait for a specialization; ``background`` uses the general plan
-            meanwhile.
+        compile: with ``blocking``, runs wait for a specialization; with ``background``, they use the general
+            plan.
         wait: the maximum time that runs wait for a specialization from its start, in seconds, with
             ``blocking``; after this time, it finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The

@@ -24,7 +24,7 @@ from graphopt.specialization.ort_values import arrays_of
 class PlanCache:
     """The source model and the plans that accept all inputs, which are created on first use.
 
-    Each plan has a lock of its own, so that a run never waits for a plan that it does not need.
+    Each plan has a separate lock, so that a run never waits for a plan that it does not need.
 
     Args:
         original: the source model.
@@ -102,7 +102,7 @@ class PlanCache:
         return True
 
     def profiled(self) -> ProfiledPlan | None:
-        """The plan whose runs are profiled; ``None`` if the general plan takes its place."""
+        """The plan whose runs are profiled; ``None`` if runs of the general plan are profiled instead."""
         plan = self._profiled
         if plan is None and self.unprofiled is None and self._factory.pipelines.profiled is not None:
             with self._profiled_lock:
@@ -111,7 +111,7 @@ class PlanCache:
                     return plan
                 try:
                     plan = self._profiled = self._factory.profiled(original)
-                except Exception as error:  # any error of optimizing; the general plan takes its place
+                except Exception as error:  # optimizing failed; the general plan is used instead
                     if self._factory.strict and isinstance(error, GraphoptError):
                         raise
                     self.unprofiled = f"there is no profiled plan: {str(error) or type(error).__name__}"

@@ -31,7 +31,7 @@ class KeptModel:
         self._lock = ForkSafeLock()
 
     def get(self) -> ir.Model:
-        """The model. After a spill, callers share one object while one of them has a reference to it.
+        """The model. After a spill, callers share one object as long as any caller has a reference to it.
 
         Raises:
             UsageError: the file can't be read.

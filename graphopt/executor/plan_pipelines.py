@@ -65,7 +65,7 @@ def preset_pipelines(steps: Steps, *, by_pass: bool) -> PlanPipelines:
 
     Args:
         steps: the passes.
-        by_pass: whether one of them specializes annotated inputs.
+        by_pass: whether one of the passes specializes annotated inputs.
     """
     name = steps if isinstance(steps, str) else ",".join(map(str, steps))
     general = PlanPipeline(name, steps, by_pass=by_pass, differentiates=by_pass)

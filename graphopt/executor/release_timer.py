@@ -32,7 +32,7 @@ class ReleaseTimer:
         method = weakref.WeakMethod(release)
         timer = threading.Timer(self._delay + _TICK, _call, (method,))
         timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # too many threads: the next run releases it
+        with contextlib.suppress(RuntimeError):  # no thread available: the next run releases the original
             timer.start()
             weakref.finalize(self, timer.cancel).atexit = False
 

@@ -165,7 +165,7 @@ class Specializer:
                 found = _IN_PROGRESS
                 break
             if is_own and self._options.profiled_runs == 0 and self._options.release:
-                self._release()  # immediately, because this run itself was profiled
+                self._release()  # at once: this run itself was profiled
             plan = self._plans.plan_for(feeds)
             if plan is not None:
                 return plan

@@ -115,7 +115,7 @@ class _Step:
         state = {source: found[output] for output, source in sources.items()}
         facts = bound_values(state)
         callers = {id(value) for value in self.given.values()}
-        # an output that is an input is the same value
+        # an output may be the value of an input
         uses = Counter(map(id, state.values()))
         own = {source for source, value in state.items() if id(value) not in callers and uses[id(value)] == 1}
         constant, spare = set(), {}
@@ -187,7 +187,7 @@ class StateLoop:
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         specializer = self._specializer()
-        if specializer.signature is not self._ports.signature:  # a flush has read the model again
+        if specializer.signature is not self._ports.signature:  # a flush has loaded the model again
             ports = _Ports.of(specializer.signature, self._pairs)
             if ports.sources != self._ports.sources:
                 self._state = _State()

@@ -23,7 +23,7 @@ class AnotherThreadObserves(Exception):
 class WatchedValues:
     """Observes intermediate values in profiled runs, at the cost of another run without optimizations.
 
-    At most one thread observes at a time; runs of other threads are not profiled meanwhile. The instrumented
+    At most one thread observes at a time; concurrent runs of other threads are not profiled. The instrumented
     model is created for each run, so that it occupies no memory between profiles. After a failure for valid
     inputs, nothing is observed any more.
 

@@ -56,6 +56,6 @@ class SymbolTable:
         if len(dim.terms) != 1:
             return None
         ((monomial, factor),) = dim.terms
-        if any(atom not in self._atoms for atom in monomial):  # includes divisions that may have a remainder
+        if any(atom not in self._atoms for atom in monomial):  # such as divisions that may have a remainder
             return None
         return Size(factor, tuple(self._atoms[atom] for atom in monomial))

@@ -88,7 +88,7 @@ def find_valid_bindings(
     if search.found.valid:
         first = search.found.valid[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.restriction, wanted)
-        if wanted > 1 and (symbols := search.constant_sizes()):  # all may be the smallest valid sizes
+        if wanted > 1 and (symbols := search.constant_sizes()):  # these may be the smallest valid sizes
             others = inputs.dimensions.larger(first.binding, symbols)
             search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
         # range-dependent rewrites most often fail at the ends of a range

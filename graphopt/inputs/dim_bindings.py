@@ -48,7 +48,7 @@ class Dimensions:
 
     @classmethod
     def of(cls, ports: Iterable[Port], rank: int = RANKS[0]) -> Dimensions:
-        """Name the anonymous dims of ``ports``; inputs without rank get ``rank`` dims."""
+        """Name the anonymous dims of ``ports``; inputs without rank count as having ``rank`` dims."""
         dims: dict[str, tuple[int | str, ...]] = {}
         for port in ports:
             ranked = replace(port, dims=(None,) * rank) if port.dims is None else port
@@ -139,7 +139,7 @@ class Dimensions:
         return [symbol for symbol in self.symbols if symbol not in self.batch]
 
     def _spread(self, batch: int, sizes: tuple[int, ...], *, reverse: bool = False) -> dict[str, int]:
-        """Leading symbols get ``batch``, the others get distinct ``sizes``."""
+        """A binding with ``batch`` for leading symbols, and distinct ``sizes`` for the others."""
         rest = list(reversed(self._rest)) if reverse else self._rest
         given = dict(zip(rest, itertools.cycle(sizes), strict=False))
         return {symbol: given.get(symbol, batch) for symbol in self.symbols}

@@ -20,7 +20,7 @@ class SizeConstraint:
     """A constraint on two sizes.
 
     Attributes:
-        kind: ``equal``; ``broadcast``: equal or one of them 1; ``least``: ``left`` is at least ``right``.
+        kind: ``equal``; ``broadcast``: equal, or one size is 1; ``least``: ``left`` is at least ``right``.
         left, right: sizes, as expressions over the symbols of the model's inputs.
     """
 

@@ -159,7 +159,7 @@ class Dump(PassInstrumentation):
 
     def _compare(self, stage: Stage, before: Snapshot, after: Snapshot) -> None:
         final: dict[Ident, Ident] = {}
-        for old, new in reversed(self._replaced.items()):  # chains of replacements
+        for old, new in reversed(self._replaced.items()):  # reversed, to follow chains of replacements
             here, there = before.idents.get(old), after.idents.get(new)
             if here is not None and there is None:
                 there = final.get(before.idents.get(new, here))

@@ -41,7 +41,8 @@ class RefusalCount:
     def is_obstacle(self) -> bool:
         """Whether the reason is an obstacle: an unknown fact, a limit or another use.
 
-        The other reasons mean that no rewrite is possible, such as a Transpose that does permute axes.
+        The other reasons mean that there is nothing to rewrite: a Transpose that permutes axes is no
+        identity, for example.
         """
         return self.rule in _TELLING_PASSES or re.search(_TELLING, self.reason) is not None
 

@@ -148,7 +148,7 @@ def _common_number(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
     first: np.generic = array[0]
     data = first.tobytes()
     if array[-1].tobytes() != data or array[array.size // 2].tobytes() != data:
-        return None  # reads few pages of a large weight
+        return None  # a few pages of a large weight suffice
     bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(array.dtype.itemsize)
     if array.size > 2 and (bits is None or not np.all(array.view(bits) == np.frombuffer(data, bits))):
         return None

@@ -77,7 +77,7 @@ class ReadRecord:
         self._is_pure = False
 
     def begin_computing(self, sources: Iterable[onnx_ir.Value]) -> None:
-        """Record reads of ``sources`` that only serve to compute new constants."""
+        """Record reads of ``sources`` whose only purpose is to compute new constants."""
         self.begin()
         for value in sources:
             self.note_read(value)
@@ -189,7 +189,7 @@ def track(model: onnx_ir.Model) -> None:
     before: ReadRecord | None = graph.meta.get(READ_RECORD)
     now = ReadRecord()
     if before is not None:
-        if before._main is graph:  # a context that was not closed
+        if before._main is graph:  # left by a context that was not closed
             before.release()
         now = dataclasses.replace(
             before,

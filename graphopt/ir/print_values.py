@@ -156,7 +156,7 @@ def quoted(text: str | bytes) -> str:
         data = plain.encode("utf-8", "surrogatepass")
         tag = hashlib.blake2b(data, digest_size=2).hexdigest()
         return f"{json.dumps(plain[: _SHOWN_TEXT // 2])}… ({len(plain)} characters #{tag})"
-    if '"' in plain and not {"'", "\\"} & set(plain) and plain.isprintable():  # such as JSON
+    if '"' in plain and not {"'", "\\"} & set(plain) and plain.isprintable():  # for example JSON
         return f"'{plain}'"
     return json.dumps(plain, ensure_ascii=False)
 

@@ -72,7 +72,7 @@ def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
             if need in needs:
                 served[need].append(item)
     ordered = [item for item, count in waits.items() if not count]
-    for need in ordered:  # which grows
+    for need in ordered:  # ``ordered`` grows during the iteration
         for item in served[need]:
             waits[item] -= 1
             if not waits[item]:

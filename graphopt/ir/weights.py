@@ -293,7 +293,7 @@ def _raw_fits(proto: onnx.TensorProto, nbytes: int) -> bool:
     """Whether ``proto`` has ``nbytes`` bytes of raw data, without copying them if possible."""
     if nbytes <= _CHEAP:
         return len(proto.raw_data) == nbytes
-    name = proto.name if isinstance(proto.name, str) else ""  # bytes if it is not UTF-8
+    name = proto.name if isinstance(proto.name, str) else ""  # a name that is not UTF-8 is bytes
     rest = onnx.TensorProto(name=name, data_type=proto.data_type, dims=proto.dims)
     tag_and_length = 1 + max(1, -(-nbytes.bit_length() // 7))
     if proto.ByteSize() == rest.ByteSize() + tag_and_length + nbytes:

@@ -28,7 +28,7 @@ def attribute(
             by_line[change.old.key] = change
     readers = _readers(before.lines.values())
     causes: dict[Key, Change] = {}
-    for line in reversed(before.lines.values()):  # readers follow their operands
+    for line in reversed(before.lines.values()):  # visits readers before their operands
         removal = by_line.get(line.key)
         if removal is None or not _is_consequence(removal, rewritten):
             continue

@@ -125,7 +125,7 @@ def guarded_branch(node: ir.Node) -> ir.Graph | None:
 
 
 def is_profiling_node(node: ir.Node | None, *op_types: str) -> bool:
-    """Whether ``node`` marks a watched value; with ``op_types``, whether it is a call of one of them."""
+    """Whether ``node`` marks a watched value, by a call of one of the functions ``op_types`` if given."""
     types = op_types or (PROFILE, PROFILE_ZERO)
     return node is not None and node.domain == GUARD_DOMAIN and node.op_type in types
 

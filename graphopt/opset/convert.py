@@ -72,7 +72,7 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     if any(step in ADAPTERS for step in _steps(op_type, version, other)):
         return False  # equal definitions may still differ in meaning
     found = [ir.operator_schema("", op_type, step) for step in steps]
-    if version < other:  # before its first version, the operator is the runtime's own
+    if version < other:  # before its first ONNX version, the operator is an extension of the runtime
         found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
     if any(definition is None or definition.deprecated for definition in found):
         return not any(found)  # the runtime defines operators that ONNX lacks

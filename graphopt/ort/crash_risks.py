@@ -77,7 +77,7 @@ def _inlined_size(model: ir.Model) -> int:
 
 
 def is_safe_divisor(tensor: ir.TensorProtocol | None, dividend: ir.TensorProtocol | None = None) -> bool:
-    """Whether all integers, or ``dividend``, can be divided by ``tensor`` safely."""
+    """Whether division by ``tensor`` is safe for ``dividend``, or for all integers if that is ``None``."""
     if tensor is None:
         return False
     divisors = tensor.numpy()

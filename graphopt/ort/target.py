@@ -157,7 +157,7 @@ def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:
     if provider == "CPUExecutionProvider" and hasattr(state, "get_registered_ep_kernel_defs"):
         return _table(state.get_registered_ep_kernel_defs(provider))
     try:
-        # listing the kernels of all providers loads their libraries, and crashes if one of them is missing
+        # listing the kernels of all providers loads their libraries, and crashes if a library is missing
         return run_in_child(all_kernels, provider, timeout=60)
     except GraphoptError:
         return {}

@@ -124,7 +124,7 @@ def trimmed(
         node for node in group if passthrough[node] and not (in_degree[node] and out_degree[node])
     )
     pending = list(removed)
-    for node in pending:  # which grows
+    for node in pending:  # ``pending`` grows during the iteration
         del left[node]
         for counts, neighbours in ((in_degree, successors[node]), (out_degree, predecessors[node])):
             for neighbour in neighbours:

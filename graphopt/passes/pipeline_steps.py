@@ -9,7 +9,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class Fixpoint:
-    """Repeats ``steps`` until none of them changes the model; at most ``rounds`` times."""
+    """Repeats ``steps`` until no step changes the model; at most ``rounds`` times."""
 
     steps: tuple[Step, ...]
     rounds: int = 10

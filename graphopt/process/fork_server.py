@@ -88,7 +88,7 @@ class Forked:
 
 
 class Server:
-    """This process's end of the server.
+    """The connection of this process to the server.
 
     Args:
         join: waits for the end of the server.
@@ -113,7 +113,7 @@ class Server:
         ours[1], theirs[1] = os.pipe()
         try:
             pid = self._request(["fork", search_path(), task], theirs)
-        except BaseException:  # including an interrupt
+        except BaseException:  # also an interrupt
             for descriptor in ours:
                 os.close(descriptor)
             raise

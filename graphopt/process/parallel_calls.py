@@ -55,7 +55,7 @@ def run_all(calls: Sequence[Call], workers: int, finished: Callable[[int], None]
     def end() -> None:
         stop.set()
         for thread in threads:
-            with contextlib.suppress(RuntimeError):  # a thread that was not started
+            with contextlib.suppress(RuntimeError):  # raised for a thread that was not started
                 thread.join(_PATIENCE)
 
     atexit.register(end)

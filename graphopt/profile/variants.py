@@ -41,8 +41,8 @@ def variants_of(
     """The variants for the runs of ``profile``, most frequent patterns first.
 
     The result is as if the executor received the patterns in this order: each pattern that no earlier guard
-    admits gets a variant of the kind of the next step of ``strategy``. In contrast to the executor, all runs
-    are known in advance, so a dim that never varied also keeps its size in dynamic variants.
+    admits has a variant, whose kind is that of the next step of ``strategy``. In contrast to the executor,
+    all runs are known in advance, so a dim that never varied also keeps its size in dynamic variants.
 
     Args:
         most: the maximum number of variants.

@@ -55,7 +55,7 @@ class ScratchFolder:
         try:
             outer, owner = temporary_folder(parent, name)
             self._remove = weakref.finalize(self, remove_folder, outer, owner)
-            # separate from the folder with the lock of its owner: writers lock the folder they write to
+            # not the folder with the lock of its owner: writers lock the folder that they write to
             self.path = outer / "new"
             self.path.mkdir()
         except OSError as error:

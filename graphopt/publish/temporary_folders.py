@@ -106,7 +106,7 @@ def _remove_if_abandoned(path: Path) -> None:
         if is_free is False or (is_free is None and time.time() - found.st_mtime < _OLD):
             return
         _restore(path)
-        if not (path / _NOTE).exists():  # otherwise :func:`take_unfinished` needs the record
+        if not (path / _NOTE).exists():  # :func:`take_unfinished` needs existing records
             shutil.rmtree(path, ignore_errors=True)
     finally:
         if descriptor is not None:

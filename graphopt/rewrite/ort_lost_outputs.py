@@ -15,7 +15,7 @@ def is_lost(old: ir.Value, new: ir.Value) -> bool:
         return False
     before = [reader for reader in ir.readers(new) if reader is not old.producer()]
     if new.is_graph_output() and _only_folded(before, new):
-        return False  # already removed before the rewrite
+        return False  # onnxruntime removes it without the rewrite, too
     returned = old.is_graph_output() or new.is_graph_output()
     return returned and _only_folded([*before, *ir.readers(old)], old, new)
 

@@ -81,7 +81,8 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
 def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
     """Whether an operator before ``x`` may bring its largest elements along ``axis`` much closer together.
 
-    A Softmax along the same axis does not: its largest elements are far apart, or as close as before.
+    A Softmax along the same axis does not: its largest elements are either far apart, or as close as in its
+    operand.
     """
     softmax, node = producer_of(x, "Softmax"), numeric_safety.computed_by(x)
     if softmax is not None and m.attribute(softmax, "axis") == axis:

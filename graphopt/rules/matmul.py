@@ -71,7 +71,7 @@ _EQUATION = re.compile(r"([a-zA-Z]+)(?:,([a-zA-Z]+))?->([a-zA-Z]*)")
 
 
 def _labels(equation: str | bytes) -> tuple[str, str | None, str] | None:
-    """The labels of one or two operands and of the result, if none is repeated within one of them."""
+    """The labels of one or two operands and of the result, if each of these has distinct labels."""
     text = equation.decode(errors="replace") if isinstance(equation, bytes) else equation
     match = _EQUATION.fullmatch(text.replace(" ", ""))
     if match is None or any(len(set(labels or "")) != len(labels or "") for labels in match.groups()):

@@ -211,6 +211,6 @@ def _same_pads(m: Match, rank: int) -> list[int] | None:
             size = 1  # the padding is the same for every size
         if not isinstance(size, int) or not isinstance(kernel, int):
             return None
-        steps = (size - 1) // stride  # the steps after the first
+        steps = (size - 1) // stride  # the number of steps after the first window
         totals.append(max(0, steps * stride + (kernel - 1) * dilation + 1 - size))
     return totals

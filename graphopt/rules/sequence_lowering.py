@@ -31,7 +31,7 @@ def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) 
 def construct_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
     """SplitToSequence(x) → SequenceConstruct(*Split(x)), for parts of known sizes.
 
-    Only if all readers of the sequence can then be lowered, and one of them needs all parts.
+    Only if all readers of the sequence can then be lowered, and at least one reader needs all parts.
     """
     readers = list(ir.readers(m.root.outputs[0]))
     if m.root.outputs[0].is_graph_output() or any(not _lowers(m, reader) for reader in readers):

@@ -14,7 +14,7 @@ from graphopt.specialization.variant_branch import Branch
 def add_functions(model: ir.Model, branches: Sequence[Branch]) -> list[Branch]:
     """Add copies of the functions of ``branches`` to ``model``; returns branches that call the copies.
 
-    A function gets a new name if ``model`` has a different function of the same name.
+    A function has a new name if ``model`` has a different function of the same name.
     """
     found = []
     for branch in branches:

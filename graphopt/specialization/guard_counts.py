@@ -102,7 +102,7 @@ def _guards(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:
 
 
 def _returns_all(node: ir.Node) -> bool:
-    """Whether ``node`` has all outputs of its bodies, so that another one can be appended."""
+    """Whether ``node`` has an output for each output of its bodies, and one can be appended."""
     missing = 1 if node.op_type == "Loop" else 0
     return all(len(body.outputs) - missing == len(node.outputs) for body in ir.bodies(node))
 

@@ -162,7 +162,7 @@ def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]
     """Check that the buffers in ``written`` may be overwritten.
 
     Raises:
-        UsageError: a buffer is read-only, not a tensor of numbers, or overlaps with another one in
+        UsageError: a buffer is read-only, not a tensor of numbers, or overlaps with another buffer in
             ``values``.
     """
     for name, value in written.items():

@@ -26,7 +26,7 @@ def specialize_inputs(model: ir.Model, guard: Guard, profile: Profile | None = N
     """
     found = annotate_inputs(model, guard, profile)
     with context_for(found) as cx:
-        SpecializeTypes(fold=False).run(found, cx)  # other passes follow
+        SpecializeTypes(fold=False).run(found, cx)  # later passes fold
         for value in found.graph.inputs:
             cx.edit.remove_metadata(value, lambda key: key == DECLARED)  # the guard checks the declared dims
     return found

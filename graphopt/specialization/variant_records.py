@@ -22,7 +22,7 @@ class VariantRecord:
     Attributes:
         name: its name, such as ``static-1``.
         guard: its assumptions.
-        runs: the number of profiled runs that it serves.
+        runs: the number of profiled runs that use the variant.
         nodes: its number of nodes.
         file: its file in a bundle; ``None`` for a branch of a model.
         session_options: the session options recommended for it in a bundle, unparsed; by default those of the

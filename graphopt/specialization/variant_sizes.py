@@ -34,7 +34,7 @@ class Item:
         shared: size of the weights shared with others, in bytes.
         own: size of its other weights, in bytes.
         guard: its assumptions; ``None`` for the general model.
-        runs: the number of profiled runs that it serves.
+        runs: the number of profiled runs that use the variant.
         session_bytes: memory of its session after a few runs, in bytes; ``None`` if not measured.
     """
 

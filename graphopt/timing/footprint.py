@@ -125,7 +125,7 @@ def profile(source: Source, setup: Setup, checked: Setup, name: str) -> tuple[Pl
         assigned: Counter[str] = Counter()
         for part in made.get_provider_graph_assignment_info():
             assigned[_short(part.ep_name)] += len(part.get_nodes())
-        run = runner(made, setup)  # the first run
+        run = runner(made, setup)  # includes the first run
         for _ in range(_PROFILED):
             run()
         events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))

@@ -114,7 +114,7 @@ class Tuner:
                 raise
             model, report = produce(attempt, copy(original))
             return model, report.having(remarks=[f"not tuned: {failure.message}"])
-        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # rewrites that do not pay are reverted
+        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # unprofitable rewrites are reverted
         memory = StoredTuning(self.store, self._circumstances(original, attempt, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         if tuning is not None and tuning.is_hasty(self.tune.budget):

@@ -85,7 +85,7 @@ class VariantBuilder:
         self._original = original
         self._libraries = libraries
         self._built: list[Libraries] = []
-        options = replace(attempt.options, strict_fusion={})  # applies to the result, not to all variants
+        options = replace(attempt.options, strict_fusion={})  # required of the result only
         self._attempt = replace(
             attempt,
             options=options,

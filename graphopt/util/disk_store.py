@@ -121,7 +121,7 @@ class Store:
                 raise self._unwritable(error) from error
             with self._writing(path.parent), publish.locked(path.parent):
                 _seal(new)
-                if not _is_complete(path, check):  # otherwise another process was faster
+                if not _is_complete(path, check):  # no other process was faster
                     if path.is_file():
                         raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
                     publish.put_folder(new, path)
@@ -132,7 +132,7 @@ class Store:
         for path in sorted(self.root.glob(f"{kind or '*'}/??/*")):
             if not _KEY.fullmatch(path.name):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # another process removed it
+            with contextlib.suppress(FileNotFoundError):  # another process removed the entry
                 files = [path] if path.is_file() else [item for item in path.iterdir() if item.name != _SUMS]
                 size = sum(file.stat().st_size for file in files)
                 yield Entry(path.parent.parent.name, path.name, size, path.stat().st_mtime)

@@ -228,7 +228,7 @@ class Inference:
         if value.is_graph_input() and value.graph is not None:
             return self._argument(value, value.graph)
         tensor = value.const_value
-        if tensor is not None:  # a variable: only its contents are unknown
+        if tensor is not None:  # an initializer whose contents may change
             return Fact(tensor.dtype, tuple(tensor.shape.numpy()))
         return UNKNOWN
 

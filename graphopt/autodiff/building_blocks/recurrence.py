@@ -169,7 +169,7 @@ class Direction:
         """
         op = _SameDims(self.op)
         mark = op.mark()
-        copies = [op.Identity(value) for value in inputs]  # inputs may depend on each other
+        copies = [op.Identity(value) for value in inputs]  # separate values: inputs may depend on each other
         result = function(op, *copies)
         found = vjp_since(op, mark, {result: op.number(1.0, result)}, copies)
         return result, [found.get(value) for value in copies]

@@ -59,7 +59,7 @@ def _by_right(
     rank = max(rank_a, rank_b, 2)
     if rank_a == 1:
         return _sum_batches(op, node, op.Mul(op.Unsqueeze(a, [-1]), dy), b, b, rank_b, rank_b)
-    if rank_b <= 2:  # one product over all batches
+    if rank_b <= 2:  # all batches in one product
         rows, dy_rows = a, dy
         if rank > 2:
             rows, dy_rows = op.Flatten(a, axis=rank_a - 1), op.Flatten(dy, axis=rank_a - 1)

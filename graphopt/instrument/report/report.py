@@ -158,8 +158,7 @@ class Report:
         """The lines and tables of the report.
 
         Args:
-            verbose: 1 adds the passes and the most important rewrites that were not made; 2 adds all such
-                rewrites.
+            verbose: 1 adds the passes and the most important refused rewrites; 2 adds all refused rewrites.
             warned: whether a warning named the reason why nothing was verified.
         """
         return text.blocks(self, verbose, warned=warned)

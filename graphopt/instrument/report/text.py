@@ -122,7 +122,7 @@ def notes(report: Report) -> Iterator[str]:
     if report.skipped:
         yield f"skipped: {', '.join(report.skipped)}"
     for drop in report.dropped:
-        where = "" if drop.failed else f" (pass {drop.pass_text})"  # otherwise the reason names the pass
+        where = "" if drop.failed else f" (pass {drop.pass_text})"  # the reason of a failure names the pass
         yield f"dropped: {drop}{where}: {drop.reason}"
     if "repair" in report.seconds:
         searched = counted(report.search_runs, "run of the pipeline", "runs of the pipeline")

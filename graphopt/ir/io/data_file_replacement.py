@@ -97,7 +97,7 @@ def _if_equal(file: Path, content: Path) -> os.stat_result | None:
     try:
         found = file.stat()
         return found if filecmp.cmp(file, content, shallow=False) else None
-    except OSError:  # another process may remove it at any time
+    except OSError:  # another process may have removed the file
         return None
 
 

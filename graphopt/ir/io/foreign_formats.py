@@ -146,7 +146,7 @@ def _text(head: bytes, path: Path) -> bool | str:
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 4:  # otherwise the last character is cut off
+        if error.start < len(head) - 4:  # an error at the end may be a character that was cut off
             return False
         text = head[: error.start].decode("utf-8-sig")
     if any(not char.isprintable() and char not in "\t\r\n" for char in text) or not text.strip():

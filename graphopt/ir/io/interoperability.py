@@ -99,7 +99,7 @@ def serialized(source: onnx.ModelProto | bytes) -> bytes | None:
     if isinstance(source, onnx.ModelProto):
         try:
             data = source.SerializeToString()
-        except EncodeError:  # above 2 GB
+        except EncodeError:  # the model exceeds 2 GB
             return None
     else:
         data, source = source, parse_bytes(source)

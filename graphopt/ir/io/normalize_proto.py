@@ -169,7 +169,7 @@ def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
         return tuple((entry.key, entry.value) for entry in item.external_data)
     try:
         array = onnx.numpy_helper.to_array(item)
-    except Exception:  # malformed; reported by the check that follows
+    except Exception:  # malformed: a later check reports it
         return (item.SerializeToString(),)
     return item.data_type, array.shape, array.tolist() if array.dtype.kind == "O" else array.tobytes()
 

@@ -109,7 +109,7 @@ def _write_array(array: np.ndarray) -> list[Any]:
 def _is_float(dtype: np.dtype[Any]) -> bool:
     if dtype.kind == "f":
         return True
-    return dtype.name.startswith(("bfloat", "float"))  # of ml_dtypes
+    return dtype.name.startswith(("bfloat", "float"))  # types of ml_dtypes
 
 
 def short(number: float, type_: type[np.floating[Any]] = np.float32) -> float:

@@ -107,7 +107,7 @@ class Cloner:
 
     def _declare(self, values: Iterable[onnx_ir.Value]) -> None:
         for value in values:
-            # always kept for inputs and outputs of bodies: onnxruntime relies on them
+            # onnxruntime relies on the declarations of inputs and outputs of bodies
             kept = self.declarations or value.is_graph_input() or value.is_graph_output()
             copy = onnx_ir.Value(
                 name=self.value_name(value.name) if value.name else value.name,

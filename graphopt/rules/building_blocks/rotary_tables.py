@@ -18,7 +18,7 @@ _FAR = 16
 #: Operators on one tensor and perhaps scalars, which keep equal elements equal.
 _KEEPS = traits.UNARY_ELEMENTWISE | {"Mul", "Div", "Add", "Sub", "Cast"}
 
-#: Operators that keep the last axis, or reverse it, if its size is unchanged.
+#: Operators that, if the size of the last axis is unchanged, keep this axis or reverse it.
 _VIEWS = ("Expand", "Reshape", "Slice", "Squeeze", "Unsqueeze")
 
 

@@ -245,7 +245,7 @@ class Bundle:
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
         check_signature(name, Signature.of_session(session), self.signature)
-        # without a reference to the bundle, which owns the session
+        # must not refer to the bundle, which owns the session
         model = partial(self._files.use, file, ir.load)
         graph = partial(_optimized, self._files, file, self._optimizations, self.device, choice)
         return VariantSession(session, self.signature, BufferChecks(model, graph, session))

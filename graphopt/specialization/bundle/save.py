@@ -63,7 +63,7 @@ def check_replaceable(folder: Path) -> None:
     Raises:
         UsageError: ``folder`` has other contents.
     """
-    with publish.locked(folder.absolute().parent):  # so that no concurrent writer replaces it
+    with publish.locked(folder.absolute().parent):  # excludes concurrent writers
         _check_replaceable(folder)
 
 

@@ -103,7 +103,7 @@ def _called(graph: ir.Graph, model: ir.Model) -> list[_Key]:
 
 
 def _size(graph: ir.Graph, sizes: dict[_Key, int], wanted: set[_Key]) -> int:
-    """The number of nodes of ``graph`` after inlining the wanted calls."""
+    """The number of nodes of ``graph`` after inlining the selected calls."""
     keys = [node.op_identifier() for node in ir.walk_nodes(graph)]
     return sum(sizes[key] if key in wanted else 1 for key in keys)
 

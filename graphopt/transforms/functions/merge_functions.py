@@ -60,5 +60,5 @@ class MergeFunctions(Pass):
                 cx.end_rewrite(action, node, [])
                 merged = True
         for function in model.functions.values() if merged else ():
-            cx.facts.invalidate(function.graph)  # the functions that they call have more callers now
+            cx.facts.invalidate(function.graph)  # functions that it calls have other callers now
         return merged

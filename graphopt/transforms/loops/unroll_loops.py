@@ -166,7 +166,7 @@ def _several_at_a_time(
         copies = _copies(copier, loop.body, shared, UnrollLoops.name, cx)
         nodes += copies
         current = {formal: _copied(copier, end) for formal, _, end, _ in loop.carried}
-    # with an Identity, because the value may be an input, an outer value, or another output
+    # an Identity, because the value may be an input, an outer value, or also another output
     outputs = [compute("Identity", value) for value in (running, *current.values())]
     for output, end in zip(outputs, [running, *loop.body.outputs[1:]], strict=True):
         output.type, output.shape = end.type, None if end.shape is None else end.shape.copy()

@@ -34,8 +34,8 @@ class Group:
     Attributes:
         case: the case of the table of costs.
         nodes: the MatMuls, in the order of the graph, at least two; no path leads from one to another.
-        matrix: the shape of the right operand of one of them, batch axes included.
-        rows: the number of vectors that one of them multiplies with a matrix, if known.
+        matrix: the shape of the right operand of each product, batch axes included.
+        rows: the number of vectors that each product multiplies with a matrix, if known.
         shared: the index of the shared operand; ``None`` for a sum.
         tree: the Adds of a sum.
     """
@@ -149,7 +149,7 @@ def groups_in(graph: ir.Graph, cx: Context) -> list[Group]:
     nodes = list(graph)
     keys_of = {node: _keys(node, operands) for node in nodes if (operands := _Operands.of(node, cx))}
     counts = Counter(key for keys in keys_of.values() for key in keys)
-    # the first one if both are equally frequent
+    # the first key if both are equally frequent
     best = {node: max(keys, key=lambda key: counts[key]) for node, keys in keys_of.items() if keys}
     best = {node: key for node, key in best.items() if counts[key] > 1}
     if not best:

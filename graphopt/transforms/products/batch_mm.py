@@ -28,8 +28,8 @@ class BatchMM(Pass):
     If the other operands of MatMuls are computed, they are concatenated at run time:
     ``a @ W, b @ W → Split([a; b] @ W)``, ``x @ a, x @ b → Split(x @ [a b])``, and
     ``a @ U + b @ V → [a b] @ [U; V]``. No operand may depend on a product of the same group; the sizes of the
-    Split must be known. On CPUs, this pays for rows that are multiplied by one matrix, as in unrolled
-    recurrent networks, and for long sums of small products, as in their gradients.
+    Split must be known. On CPUs, this is profitable for rows that are multiplied by one matrix, as in
+    unrolled recurrent networks, and for long sums of small products, as in their gradients.
 
     Sums may be evaluated in another order, so the pass does nothing with ``--exact``. Quantized products are
     not merged.

@@ -123,7 +123,7 @@ class SpecializedRegion:
         return self.before - self.after
 
     def shortfall(self, cost: int) -> str | None:
-        """The reason why the version does not pay for a guard of ``cost`` nodes; ``None`` if it does."""
+        """The reason why the version saves less than a guard of ``cost`` nodes costs, or ``None``."""
         if not self.assumptions.checked:
             return "the profile implies nothing about the values that its group reads"
         if self.saved > cost:

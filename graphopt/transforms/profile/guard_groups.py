@@ -110,7 +110,7 @@ class GuardGroups(Pass):
             pending += reversed([body for node in outside if node.graph is graph for body in ir.bodies(node)])
 
     def _profitable(self, groups: Sequence[Partition], facts: AssumedFacts) -> Iterator[SpecializedRegion]:
-        """The specialized versions of ``groups`` that pay, reduced to the nodes that change if possible."""
+        """The profitable specialized versions of ``groups``, reduced to the nodes that change if possible."""
         for group in groups:
             whole = specialize_region(group, facts)
             reason = whole.shortfall(self.cost)

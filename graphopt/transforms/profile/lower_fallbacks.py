@@ -31,8 +31,8 @@ class _Lowered(NamedTuple):
 class LowerFallbacks(Pass):
     """Replace ``TypeCheck(x…)`` by nodes that compute it, so that onnxruntime chooses the version of a group.
 
-    The nodes compare the sizes in question at the site of the check, also in bodies and functions. A check
-    that always or never holds becomes a constant.
+    The nodes compare the assumed sizes at the site of the check, also in bodies and functions. A check that
+    always or never holds becomes a constant.
 
     The counterpart in PyTorch's JIT is ``replaceFallbackGraphWithFallbackFunction``, which makes the general
     version a function with a separate executor.

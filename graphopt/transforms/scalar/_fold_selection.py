@@ -25,7 +25,7 @@ def affordable_results(
     """The results to keep, per graph; results of similar size may add at most ``most`` bytes together."""
     results = (output for _, nodes in nodes_by_graph for node in nodes for output in named_outputs(node))
     if limit is not None and sum(nbytes_of(result, cx) or 0 for result in results) <= limit:
-        limit = None  # any selection fits
+        limit = None  # all results fit
     refused: set[int] = set()
     while True:
         growth: Counter[int] = Counter()
@@ -46,8 +46,8 @@ def _worth_keeping(
 ) -> list[ir.Value]:
     """The results of ``nodes`` to keep as constants.
 
-    The search goes backwards from results with other readers. If a result is too large, or the graph does not
-    support such a constant, its node remains, and the operands of the node become constants instead.
+    The search proceeds backwards from results that other nodes read. If a result is too large, or the graph
+    does not support such a constant, its node remains, and the operands of the node become constants instead.
 
     Args:
         limit: maximum size of a result that frees no constants, in bytes; ``None`` for no limit.

@@ -1,8 +1,8 @@
 """check-aliasing: check that inputs and outputs may share a buffer, in any order of execution.
 
 The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which finds operators that overwrite values
-with later readers. ONNX has no such operators. Callers get the same effect if they bind an input and an
-output to one buffer, as for the key-value cache of a decoder.
+with later readers. ONNX has no such operators. If a caller binds an input and an output to one buffer, as for
+the key-value cache of a decoder, the effect is the same.
 """
 
 from __future__ import annotations

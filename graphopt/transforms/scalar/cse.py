@@ -89,7 +89,7 @@ def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
     few = itertools.islice(
         ir.readers(first.outputs[0]), ort_qdq_miscompilation.MAX_READERS
-    )  # the check below visits no more readers
+    )  # the miscompilation check visits at most so many readers
     if not any(
         user.op_type in ort_qdq_miscompilation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))
     ):

@@ -193,7 +193,7 @@ def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # so that subprocesses of the compiler are killed with it
+        start_new_session=True,  # kills subprocesses of the compiler with it
     )
     end = time.monotonic() + seconds
     try:
