@@ -15,7 +15,7 @@ import pytest
 
 import graphopt
 from graphopt import api
-from graphopt.instrument.html_report import html_of
+from graphopt.instrument.report.html import html_of
 from graphopt.specialization.build_variants import Specialization
 from graphopt.util.text_tables import Table
 from tests.model_testing import parse

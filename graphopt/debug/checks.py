@@ -29,7 +29,7 @@ from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import context_for
-from graphopt.debug.check_commands import CommandNotRun, check_ran, shell_symbol
+from graphopt.debug.command_checks import CommandNotRun, check_ran, shell_symbol
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.fusion.kernel_library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions

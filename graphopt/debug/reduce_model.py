@@ -14,8 +14,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, context_for
-from graphopt.debug.check_commands import CommandNotRun
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.command_checks import CommandNotRun
 from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.debug.trial_run import Trial, find_node

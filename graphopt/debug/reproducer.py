@@ -19,8 +19,8 @@ from typing import Any
 from graphopt import ir, publish
 from graphopt.context import Options
 from graphopt.cost import Costs, shipped
-from graphopt.debug.check_commands import CommandNotRun, keep_files
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.command_checks import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.trial_run import IsolatedTrial, RunTrial, Trial, steps_text
 from graphopt.errors import InvalidModel, UsageError, unwritable

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from graphopt.debug.check_commands import shell_symbol
+from graphopt.debug.command_checks import shell_symbol
 from graphopt.debug.drop_faulty_rewrites import repair
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke

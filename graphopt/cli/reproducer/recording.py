@@ -25,7 +25,7 @@ from graphopt.cli.reproducer.recorded_command import (
     Recorded,
     given,
 )
-from graphopt.debug.check_commands import keep_files
+from graphopt.debug.command_checks import keep_files
 from graphopt.errors import GraphoptError, unwritable
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Reports as HTML, for notebooks."""
+"""The lines and tables of a report as HTML, for notebooks."""
 
 from __future__ import annotations
 

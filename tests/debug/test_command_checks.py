@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.debug.check_commands import CommandNotRun, check_ran
 from graphopt.debug.checks import CheckOptions
+from graphopt.debug.command_checks import CommandNotRun, check_ran
 from graphopt.errors import UsageError
 
 GONE = "python: can't open file '/tmp/gone.py': [Errno 2] No such file or directory"
