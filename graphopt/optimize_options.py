@@ -254,6 +254,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
             default=False,
             flag="--validate-each",
             section="Watching",
+            cache="bypass",
         ),
     ]
     verify_each: Annotated[
@@ -263,6 +264,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
             default=False,
             flag="--verify-each",
             section="Watching",
+            cache="bypass",
         ),
     ]
     stop_after: Annotated[
@@ -271,7 +273,8 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     ]
     weigh_each: Annotated["bool", Opt("Report the bytes of all weights after each pass.", default=False)]
     instruments: Annotated[
-        "Sequence[PassInstrumentation]", Opt("Observers of passes, rewrites and refusals.", default=())
+        "Sequence[PassInstrumentation]",
+        Opt("Observers of passes, rewrites and refusals.", default=(), cache="bypass"),
     ]
     tune: Annotated[
         "Tune | None",
@@ -279,21 +282,38 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
             "Measure rewrites and session options, and keep those that make the model faster (docs/tune.md).",
             excludes=("stop_after",),
             hint="only whole results are tuned",
+            cache="bypass",
         ),
     ]
     reference: Annotated[
         "ModelLike | None",
-        Opt("Model that the result is compared with; by default the original. Its declared dims may differ."),
+        Opt(
+            "Model that the result is compared with; by default the original. Its declared dims may differ.",
+            cache="bypass",
+        ),
     ]
     save_repro: Annotated[
         "str | os.PathLike[str] | None",
-        Opt("Folder for a reproducer of each rewrite that was dropped."),
+        Opt("Folder for a reproducer of each rewrite that was dropped.", cache="bypass"),
     ]
-    command: Annotated["Sequence[str]", Opt("Command line to record in reproducers.", default=())]
+    command: Annotated[
+        "Sequence[str]", Opt("Command line to record in reproducers.", default=(), cache="ignored")
+    ]
 
 
 class OptimizeOptions(PlanOptions, _Inputs, total=False):
     """The options of :func:`graphopt.optimize`."""
+
+    cache: Annotated[
+        "bool | None",
+        Opt(
+            "Reuse the stored result of an earlier run with the same model and options (docs/cache.md).",
+            "Cache",
+            default=True,
+            setting=bool,
+            cache="ignored",
+        ),
+    ]
 
 
 #: Every option of optimize, by name.

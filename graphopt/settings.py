@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
-from graphopt.util.option_table import check
+from graphopt.util.option_table import CacheRole, check
 from graphopt.util.parse_values import Seconds, from_text
+
+#: Roles in the result cache of settings that are not part of keys.
+_IGNORED: CacheRole = "ignored"
+_BYPASS: CacheRole = "bypass"
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,22 @@ class _Settings:
     pipelines: Annotated[
         str,
         "pipelines of executors: preset (pipeline for all plans), or jit (plan-general, plan-profiled, ...)",
+        _IGNORED,
     ] = "preset"
-    log: Annotated[str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'"] = ""
-    cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
-    color: Annotated[bool | None, "colours; by default only if the output is a terminal"] = None
-    debug: Annotated[bool, "show the traceback of errors"] = False
+    log: Annotated[
+        str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'", _BYPASS
+    ] = ""
+    cache_dir: Annotated[Path, "folder of the store", _IGNORED] = Path("~/.cache/graphopt")
+    cache_size: Annotated[int, "maximum bytes of stored results, or with a unit: 4GiB", _IGNORED] = 2 << 30
+    color: Annotated[bool | None, "colours; by default only if the output is a terminal", _IGNORED] = None
+    debug: Annotated[bool, "show the traceback of errors", _IGNORED] = False
 
     def __post_init__(self) -> None:
         if self.cpu_level not in (None, 2, 3, 4):
             raise UsageError(f"cpu-level can't be {self.cpu_level}: give 2, 3 or 4")
         if self.pipelines not in ("preset", "jit"):
             raise UsageError(f"pipelines can't be {self.pipelines!r}: give preset or jit")
-        for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds"):
+        for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds", "cache_size"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 
@@ -113,6 +121,14 @@ else:
             "__doc__": "Every setting. In the environment, a key is written as ``GRAPHOPT_FOLD_LIMIT``.",
         },
     )
+
+
+def cache_role(name: str) -> CacheRole:
+    """The role of the setting ``name`` in the result cache."""
+    if name in OPTIONS:
+        return OPTIONS[name].cache
+    _, *roles = typing.get_type_hints(_Settings, include_extras=True)[name].__metadata__
+    return cast(CacheRole, roles[0]) if roles else "key"
 
 
 def describe() -> list[tuple[str, Any, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from graphopt import config
 from tests.golden_files import GoldenFiles
 
 # A slow or loaded machine must not fail a test: no deadline. The same examples everywhere: derandomized.
@@ -19,6 +20,12 @@ settings.load_profile("graphopt")
 
 # Calibrations of a machine must not affect tests.
 os.environ["GRAPHOPT_COSTS"] = "shipped"
+
+# Tests compute their results; stored results of the user or of other tests must not replace them. Tests of the
+# result cache switch it on, each with a store of its own.
+os.environ["GRAPHOPT_CACHE"] = "false"
+_conventions = config._conventions
+config._conventions = lambda environ: {**_conventions(environ), "cache": False}
 
 # Tests send no usage data.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -39,7 +39,7 @@ from graphopt.ir.initializer_reads import (
     sources_of,
     track,
 )
-from graphopt.ir.io.codecs import codec_of, suffixes
+from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
 from graphopt.ir.io.load import data_files, load, metadata_of
@@ -100,6 +100,7 @@ from graphopt.ir.topological_order import feed_order, find_cycle, is_sorted, sor
 from graphopt.ir.validation import find_fault, validate
 from graphopt.ir.value_uses import is_read, only_reader, readers, use_count
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
+from graphopt.util.model_suffixes import suffixes
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

@@ -89,13 +89,16 @@ class Store:
             content = path.read_bytes()
         except OSError:
             return None
-        begin = len(_MAGIC) + _DIGEST
-        data = content[begin:]
-        if content[:begin] == _MAGIC + hashlib.sha256(data).digest():
+        if (data := _content_of(content)) is not None:
             return data
         with contextlib.suppress(OSError):
             path.unlink()
         return None
+
+    def find_folder(self, kind: str, key: str, *, check: bool = True) -> Path | None:
+        """The folder of an entry; ``None`` if it is missing or damaged; arguments as for :meth:`folder`."""
+        path = self._path(kind, key)
+        return path if _is_complete(path, check) else None
 
     def folder(self, kind: str, key: str, fill: Callable[[Path], None], *, check: bool = True) -> Path:
         """The folder of an entry; if it is missing or damaged, ``fill`` writes the files of a new entry.
@@ -137,6 +140,20 @@ class Store:
                 size = sum(file.stat().st_size for file in files)
                 yield Entry(path.parent.parent.name, path.name, size, path.stat().st_mtime)
 
+    def is_intact(self, kind: str, key: str) -> bool:
+        """Whether the contents of an entry match its checksums."""
+        path = self._path(kind, key)
+        if path.is_dir():
+            return _is_complete(path, check=True)
+        try:
+            return _content_of(path.read_bytes()) is not None
+        except OSError:
+            return False
+
+    def path_of(self, kind: str, key: str) -> Path:
+        """The file or folder of an entry."""
+        return self._path(kind, key)
+
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry, if it exists."""
         path = self._path(kind, key)
@@ -167,6 +184,13 @@ class Store:
         if not _KIND.fullmatch(kind) or not _KEY.fullmatch(key):
             raise ValueError(f"not a kind and key of a store: {kind!r}, {key!r}")
         return self.root / kind / key[:2] / key
+
+
+def _content_of(file: bytes) -> bytes | None:
+    """The contents of an entry, after its checksum; ``None`` if they do not match."""
+    begin = len(_MAGIC) + _DIGEST
+    data = file[begin:]
+    return data if file[:begin] == _MAGIC + hashlib.sha256(data).digest() else None
 
 
 def _seal(folder: Path) -> None:

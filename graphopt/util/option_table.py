@@ -6,11 +6,14 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from graphopt.errors import UsageError
 
 T = TypeVar("T")
+#: The role of an option or setting in the result cache: part of the key; without influence on results; or
+#: results are neither stored nor reused while it is set.
+CacheRole = Literal["key", "ignored", "bypass"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Opt:
         excludes: options that can't be combined with this one.
         needs: options that must be set.
         hint: the next step if ``excludes`` or ``needs`` is violated.
+        cache: its role in the result cache.
     """
 
     help: str
@@ -42,6 +46,7 @@ class Opt:
     excludes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     hint: str | None = None
+    cache: CacheRole = "key"
 
 
 @cache

@@ -7,11 +7,19 @@ When the budget is used up, the run continues without further computations.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from graphopt.util.text_tables import counted, human_bytes
+
+#: The beginning of the remark that the time limit was reached.
+_TIME_LIMIT = "--time-limit"
+
+
+def is_cut_short(remarks: Iterable[str]) -> bool:
+    """Whether ``remarks`` state that the time limit was reached, so that another run may compute more."""
+    return any(remark.startswith(_TIME_LIMIT) for remark in remarks)
 
 
 @dataclass
@@ -72,7 +80,7 @@ class Budget:
         if self.unknown:
             interrupted.append(f"nothing inferred about {counted(self.unknown, 'node')}")
         if interrupted:
-            messages.append(f"--time-limit {self.seconds:g} was reached: {', '.join(interrupted)}")
+            messages.append(f"{_TIME_LIMIT} {self.seconds:g} was reached: {', '.join(interrupted)}")
         if self.oversized:
             nodes, limit = counted(len(self.oversized), "node"), human_bytes(self.nbytes or 0)
             messages.append(f"{nodes} not folded: that would take more than --memory-limit, {limit}")

@@ -16,6 +16,7 @@ from graphopt.cli.main import main
 from graphopt.errors import InvalidModel, UnsupportedModel
 from graphopt.ir.io import codecs
 from graphopt.ir.io.codecs import Codec, ExternalData
+from graphopt.util import model_suffixes
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -43,6 +44,7 @@ def _save(model: ir.Model, inline_limit: int) -> list[bytes]:
 @pytest.fixture(params=[None, ExternalData(".b85data", by_default=True)], ids=["whole", "external data"])
 def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codecs, "_BY_SUFFIX", dict(codecs._BY_SUFFIX))
+    monkeypatch.setattr(model_suffixes, "_known", list(model_suffixes._known))
     codec = Codec("base85", (".b85",), _load, _save, request.param)
     codecs.register(codec)
     return codec

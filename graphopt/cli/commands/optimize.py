@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli.files import optimize_files
+from graphopt.cli.files import optimize_files, reused_results
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
@@ -31,10 +33,12 @@ from graphopt.util.text_tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt import ir
-    from graphopt.api import Report, Result
-    from graphopt.compiler import Compiler
+    from graphopt.api import Report
+    from graphopt.cli.files.reused_results import Reuse
+    from graphopt.cli.output.console import Advance
     from graphopt.inputs.dim_bindings import Shape
-    from graphopt.specialization.build_variants import Specialization, Specialized
+    from graphopt.result_cache.stored_result import StoredReport, StoredResult
+    from graphopt.specialization.build_variants import Specialization
     from graphopt.tuning.tuner import Tune
 
 EXAMPLE = """
@@ -133,6 +137,7 @@ tune_options = shared_options.values_of(
 @shared_options.model_options
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")
+@shared_options.of_section("Cache")
 @tune_options
 @specialization.specialize_options
 @shared_options.dim_options
@@ -183,16 +188,16 @@ def command(
     if request is not None and len(planned.sources) > 1:
         raise UsageError("--profile needs one model; several are given")
     extra = _extra_options(run, tuning, input_shapes, input_files)
-    job = _Job(run, run.compiler.having(extra), request, variants.bundle, dump_dir)
+    job = _Job(run, extra, request, variants.bundle, dump_dir)
     if optimize_files.STDOUT in planned.targets:
         run.console.use_stderr()
         if native:
             raise UsageError("standard output can't contain the library of kernels", hint="-o FILE")
     if len(planned.sources) == 1:
         source, target = planned.sources[0], planned.targets[0]
-        report = job.optimize(source, target, marks=planned.marks)
-        text = () if run.console.quiet else optimization.text(run, report, target, planned)
-        result = Output(optimization.as_dict(run, source, target, report), text)
+        report, reuse = job.optimize(source, target, marks=planned.marks)
+        text = () if run.console.quiet else optimization.text(run, report, reuse, target, planned)
+        result = Output(optimization.as_dict(run, source, target, report, reuse), text)
     else:
         result = _optimize_all(job, planned)
     if report_path is not None:
@@ -214,7 +219,10 @@ def _extra_options(
 ) -> OptimizeOptions:
     """Options derived from several command-line options; only the first set of shapes is verified."""
     found = OptimizeOptions(
-        weigh_each=bool(run.verbose or run.console.as_json), command=run.invocation.command
+        weigh_each=bool(
+            run.settings.cache or run.verbose or run.console.as_json
+        ),  # reports are stored in full
+        command=run.invocation.command,
     )
     if tuning.tune:
         from graphopt.inputs.shape_sets import parse_shape_sets
@@ -235,91 +243,169 @@ class _Job:
 
     Attributes:
         run: the context of the command.
-        compiler: optimizes models.
+        extra: options derived from several command-line options.
         request: the profile for variants, if any.
         bundle: whether a bundle is written.
         dump_dir: the folder for the model after each pass.
     """
 
     run: Run
-    compiler: Compiler
+    extra: OptimizeOptions
     request: Specialization | None
     bundle: bool
     dump_dir: Path | None
 
     def optimize(
         self, source: Path, target: Path | None, *, marks: bool = False, several: bool = False
-    ) -> Report:
+    ) -> tuple[Report | StoredReport, Reuse | None]:
         """Optimize one model and write it, unless ``target`` is ``None``."""
-        from graphopt import ir
-        from graphopt.cli.files.check_output_paths import check_representable
-        from graphopt.cli.option_groups.instruments import Progress, instruments
-        from graphopt.verification.verdict import INPUTS_HINT
-
-        run, request = self.run, self.request
-        more = OptimizeOptions()
-        if run.save_repro is not None:
-            more["save_repro"] = run.save_repro / source.stem if several else run.save_repro
-        begin = time.perf_counter()
+        run, begin = self.run, time.perf_counter()
         name = run.invocation.name_of(source)
         with run.console.progress(source.name if name == str(source) else name) as advance:
             advance(None, "loading")
-            if target is not None:
-                check_representable(source, target)
-            more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
-            compiler = self.compiler.having(more)
-            result = (
-                compiler.optimize(source)
-                if request is None
-                else compiler.specialize(source, request, bundle=self.bundle)
-            )
-            report = result.report
-            if marks and not several:
-                run.console.note(f"  {source} → {target}")
-            if result.model is not None:
-                _check_guards(result.model, report)
-                if marks:
-                    optimize_files.mark_as_optimized(result.model.metadata_props)
-            advance(None, "writing")
-            before_save = time.perf_counter()
-            new_bytes, remarks = _write(run, result, target, request)
-        end = time.perf_counter()
-        about = f"{name}: " if several else ""
-        if report.verdict is not None:
-            hint = INPUTS_HINT + (
-                "" if request else "; --profile FILE.json tries the shapes of recorded runs"
-            )
-            run.console.warn_unverified(report.verdict, about, hint)
-        for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
-            run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
-        all_seconds = end - begin if several else run.invocation.seconds
-        return report.having(
-            remarks=remarks,
-            seconds={"save": end - before_save, "all": all_seconds},
+            reuse = self._reuse(source, target, marks=marks)
+
+            def waits() -> None:
+                advance(None, "waiting for another process")
+
+            with nullcontext() if reuse is None else reuse.found(waits) as stored:
+                shown = f"  {source} → {target}" if marks and not several else None
+                about = f"{name}: " if several else ""
+                found: Report | StoredReport | None = None
+                if stored is not None:
+                    found = self._reused(stored, target, shown, about)
+                if found is None:
+                    if reuse is not None:
+                        reuse.stored = None
+                    found = self._built(source, target, reuse, advance, shown, about, marks=marks)
+        spent = time.perf_counter() - begin if several else run.invocation.seconds
+        return found.having(seconds={"all": spent}), reuse
+
+    def _reuse(self, source: Path, target: Path | None, *, marks: bool) -> Reuse | None:
+        """The use of the result cache, unless it is switched off."""
+        if not self.run.settings.cache:
+            return None
+        obstacle = None
+        if self.request is not None:
+            obstacle = "variants for a profile are not stored"
+        elif self.run.save_repro is not None or self.dump_dir is not None:
+            name = "--dump-dir" if self.run.save_repro is None else "--save-repro"
+            obstacle = f"the option {name} is given"
+        options = OptimizeOptions(**{**self.run.options, **self.extra})
+        return reused_results.Reuse.of(
+            source, target, self.run.settings, options, marks=marks, obstacle=obstacle
+        )
+
+    def _reused(
+        self, stored: StoredResult, target: Path | None, shown: str | None, about: str
+    ) -> StoredReport | None:
+        """Write a stored result; ``None`` if another process has removed it in the meantime."""
+        run, begin = self.run, time.perf_counter()
+        try:
+            report = stored.report({})
+        except (OSError, ValueError):
+            return None
+        if target is not None:
+            write = reused_results.deliver(stored, target)
+            if write is None:
+                return None
+            if shown is not None:
+                run.console.note(shown)
+            _write(run, target, (), write)
+        for text, hint in report.warnings:
+            run.console.warn(f"{about}{text}", hint)
+        return report.having(seconds={"save": time.perf_counter() - begin})
+
+    def _built(
+        self,
+        source: Path,
+        target: Path | None,
+        reuse: Reuse | None,
+        advance: Advance,
+        shown: str | None,
+        about: str,
+        *,
+        marks: bool,
+    ) -> Report:
+        """Optimize a model, write the result, and store it for later runs."""
+        from graphopt import ir
+        from graphopt.cli.files.check_output_paths import check_representable
+        from graphopt.cli.option_groups.instruments import Progress, instruments
+
+        run, request = self.run, self.request
+        more = OptimizeOptions(cache=False)  # the command itself uses the cache
+        if run.save_repro is not None:
+            more["save_repro"] = run.save_repro / source.stem if about else run.save_repro
+        if target is not None:
+            check_representable(source, target)
+        more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
+        compiler = run.compiler.having({**self.extra, **more})
+        result = (
+            compiler.optimize(source)
+            if request is None
+            else compiler.specialize(source, request, bundle=self.bundle)
+        )
+        report = result.report
+        if shown is not None:
+            run.console.note(shown)
+        if result.model is not None:
+            _check_guards(result.model, report)
+            if marks:
+                optimize_files.mark_as_optimized(result.model.metadata_props)
+        advance(None, "writing")
+        begin = time.perf_counter()
+        new_bytes: int | None = None
+        remarks: list[str] = []
+        if target == optimize_files.STDOUT:
+            assert result.model is not None
+            new_bytes = _write_to_stdout(result.model)
+        elif target is not None:
+            write = partial(specialization.write, result, target, request)
+            new_bytes, remarks = _write(run, target, report.libraries, write)
+        seconds = time.perf_counter() - begin
+        warnings = _warnings(report, has_profile=request is not None)
+        for text, hint in warnings:
+            run.console.warn(f"{about}{text}", hint)
+        report = report.having(
             file_bytes=(report.file_bytes[0], new_bytes),
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
+        if reuse is not None:
+            failure = reuse.store(result.model, target, new_bytes or 0, report, warnings)
+            if failure is not None:
+                run.console.warn(f"{about}{failure}")
+        return report.having(remarks=remarks, seconds={"save": seconds})
+
+
+def _warnings(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
+    """The warnings about a result, each with its hint or ``""``."""
+    from graphopt.verification.verdict import INPUTS_HINT
+
+    found, verdict = [], report.verdict
+    if verdict is not None and verdict.unverifiable is not None:
+        hint = INPUTS_HINT + (
+            "" if has_profile else "; --profile FILE.json tries the shapes of recorded runs"
+        )
+        found.append((f"not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else ""))
+    for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
+        found.append((f"dropped {', '.join(map(str, drops))}: {reason}", ""))
+    return found
 
 
 def _write(
-    run: Run, result: Result | Specialized, target: Path | None, request: Specialization | None
-) -> tuple[int | None, list[str]]:
-    """Write a result; returns its size in bytes, if anything is written, and remarks."""
+    run: Run, target: Path, libraries: Sequence[str], write: Callable[[], list[Path]]
+) -> tuple[int, list[str]]:
+    """Write a result by ``write``, and its ``libraries``; returns its size in bytes, and remarks."""
     from graphopt.cli.files.check_output_paths import make_folder
     from graphopt.cli.files.write_kernel_libraries import library_of, remove_stale, writing
 
-    if target is None:
-        return None, []
-    if target == optimize_files.STDOUT:
-        assert result.model is not None
-        return _write_to_stdout(result.model), []
     if not target.parent.exists():
         make_folder(target.parent)
-    report, library = result.report, library_of(target)
+    library = library_of(target)
     remarks: list[str] = []
-    with writing(report.libraries, library):
-        written = specialization.write(result, target, request)
-    if result.model is not None and not report.libraries and remove_stale(library):
+    with writing(libraries, library):
+        written = write()
+    if not target.is_dir() and not libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of the replaced model")
     return sum(run.invocation.wrote(written).values()), remarks
 
@@ -353,8 +439,6 @@ def _check_guards(model: ir.Model, report: Report) -> None:
 
 def _optimize_all(job: _Job, planned: optimize_files.Plan) -> Output:
     """Optimize several models: prints a line for each as soon as it is written."""
-    from graphopt.instrument.report import not_verified
-
     run = job.run
     results: list[dict[str, Any]] = []
     pairs = list(zip(planned.sources, planned.targets, strict=True))
@@ -362,7 +446,7 @@ def _optimize_all(job: _Job, planned: optimize_files.Plan) -> Output:
     status, width = 0, max(map(len, labels))
     for (source, target), label in zip(pairs, labels, strict=True):
         try:
-            report = job.optimize(source, target, marks=planned.marks, several=True)
+            report, reuse = job.optimize(source, target, marks=planned.marks, several=True)
         except Exception as error:  # the remaining models are still optimized
             failure = report_error(
                 error,
@@ -375,15 +459,16 @@ def _optimize_all(job: _Job, planned: optimize_files.Plan) -> Output:
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})
             continue
-        results.append(optimization.as_dict(run, source, target, report))
-        before, after = report.original.nodes, report.optimized.nodes
-        verified = ""
-        if report.verdict is not None:
-            why = report.verdict.unverifiable
-            verified = "  verified" if why is None else f"  {not_verified(report.verdict)}"
-        kernels = f"  {counted(len(report.kernels), 'kernel')}" if report.kernels else ""
+        found = optimization.as_dict(run, source, target, report, reuse)
+        results.append(found)
+        before, after = found["original"]["nodes"], found["optimized"]["nodes"]
+        verified = optimization.brief_verdict(found["verification"])
+        kernels = f"  {counted(len(found['kernels']), 'kernel')}" if found["kernels"] else ""
+        cached = "  cached" if reuse is not None and reuse.stored is not None else ""
         took = human_seconds(report.seconds["all"])
-        run.console.print(f"  {label:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")
+        run.console.print(
+            f"  {label:{width}}  {before:,} → {after:,} nodes{kernels}{verified}{cached}  {took}"
+        )
     failed = sum("error" in result for result in results)
     summary = f"{counted(len(results) - failed, 'model')} optimized"
     text = [f"  {summary}, {failed} failed" if failed else f"  {summary}"]

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphopt.errors import UsageError, unwritable
+from graphopt.util.model_suffixes import suffixes
 
 
 def check_model_file(path: Path, *sources: Path) -> None:
     """Check that a model can be written to ``path``, with the suffix of a format or of one of ``sources``."""
-    from graphopt import ir
-
-    check_file(path, (*ir.suffixes(), *(source.suffix for source in sources)))
+    check_file(path, (*suffixes(), *(source.suffix for source in sources)))
 
 
 def check_target(source: Path, target: Path) -> None:

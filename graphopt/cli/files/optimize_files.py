@@ -10,6 +10,7 @@ from pathlib import Path
 from graphopt.cli.files import sample_model
 from graphopt.cli.files.check_output_paths import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.util.model_suffixes import suffixes
 from graphopt.util.text_tables import counted
 
 #: The path of standard output, as in ``-o -``.
@@ -97,9 +98,7 @@ def plan_files(
 
 def default_target(source: Path) -> Path:
     """The file next to ``source`` for its result: ``model.opt.onnx`` for ``model.onnx``."""
-    from graphopt import ir
-
-    suffix = source.suffix if source.suffix in ir.suffixes() else ".onnx"
+    suffix = source.suffix if source.suffix in suffixes() else ".onnx"
     stem = source.name.removesuffix(suffix)
     return source.with_name(f"{stem}{_OPTIMIZED}{suffix}")
 
@@ -173,9 +172,11 @@ def _is_folder_of_models(path: Path) -> bool:
 
 
 def _is_bundle(path: Path) -> bool:
+    if not path.is_dir():
+        return False
     from graphopt import api
 
-    return path.is_dir() and api.is_bundle(path)
+    return api.is_bundle(path)
 
 
 def _models_in(folder: Path) -> list[Path]:
@@ -233,16 +234,14 @@ def _output_paths(sources: Sequence[Path], output: str, *, to_folder: bool) -> l
     Raises:
         UsageError: the files can't be written, or one file is named for several models.
     """
-    from graphopt import ir
-
     path = Path(output)
     if _is_bundle(path):
         raise UsageError(f"{path} is a bundle", hint="--profile FILE.json --emit bundle replaces it")
-    is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in ir.suffixes())
+    is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in suffixes())
     if len(sources) == 1 and not is_folder:
         check_model_file(path, *(source for source in sources if source.suffix))
         return [path]
-    if path.suffix in ir.suffixes() and not path.exists() and not output.endswith("/"):
+    if path.suffix in suffixes() and not path.exists() and not output.endswith("/"):
         raise UsageError(
             f"{counted(len(sources), 'model')} can't go into the file {path}",
             hint=f"name a folder, or write {path}/ if that is to be one",

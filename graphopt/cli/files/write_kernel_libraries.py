@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphopt.util.model_suffixes import suffixes
+
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.config import Settings
@@ -28,11 +30,10 @@ def remove_stale(library: Path) -> bool:
     """
     if not library.is_file():
         return False
-    from graphopt import ir
     from graphopt.fusion.kernel_library import is_ours
 
     stem = library.name.removesuffix(".kernels.so")
-    beside = [suffix for suffix in ir.suffixes() if library.with_name(f"{stem}{suffix}").exists()]
+    beside = [suffix for suffix in suffixes() if library.with_name(f"{stem}{suffix}").exists()]
     if len(beside) > 1 or not is_ours(library):
         return False
     with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsModel, Writes
 from graphopt.errors import UsageError
+from graphopt.util.file_search import mentions
 
 _Kind = ReadsModel | ReadsArrays | ReadsData | Writes
 
@@ -54,14 +55,24 @@ def _check_data(context: click.Context) -> None:
     for kind, name, path in _paths(context):
         if not isinstance(kind, Writes) or not path.is_file():
             continue
-        from graphopt import ir
-
         for model in models:
+            if not _may_read(model, path.name):  # avoids the import of onnx
+                continue
+            from graphopt import ir
+
             if any(_is_same(file, path) for file in ir.data_files(model, path.name)):
                 raise UsageError(
                     f"{name} would write over {path}, which holds weights of {model}",
                     hint=f"give {name} another file",
                 )
+
+
+def _may_read(model: Path, name: str) -> bool:
+    """Whether the file ``model`` may name ``name`` as the file of its weights."""
+    try:
+        return model.is_file() and mentions(model, name)
+    except OSError:  # loading the file reports this
+        return False
 
 
 def written_paths(context: click.Context) -> list[Path]:

@@ -77,7 +77,7 @@ def _settings(folder: Path, allow_command: bool) -> str:
         )
     if settings.allow_external:
         raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
-    return config.as_toml(replace(settings, cache_dir=config.current().cache_dir))
+    return config.as_toml(replace(settings.having({"cache": False}), cache_dir=config.current().cache_dir))
 
 
 def _link(source: str, target: str) -> None:

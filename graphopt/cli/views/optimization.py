@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,17 @@ from graphopt.cli.invocation import Run
 from graphopt.util.text_tables import Block, human_seconds
 
 if TYPE_CHECKING:
+    from graphopt.cli.files.reused_results import Reuse
     from graphopt.instrument.report import Report
+    from graphopt.result_cache.stored_result import StoredReport
 
 
-def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict[str, Any]:
+def as_dict(
+    run: Run, source: Path, target: Path | None, report: Report | StoredReport, reuse: Reuse | None
+) -> dict[str, Any]:
     """The result for JSON."""
     names = {"source": run.invocation.name_of(source), "target": None if target is None else str(target)}
-    found = {**names, **report.to_dict()}
+    found = {**names, **report.to_dict(), "cache": None if reuse is None else reuse.to_dict()}
     if target is None or not report.libraries:
         return {**found, "library": None}
     from graphopt.cli.files.write_kernel_libraries import library_of
@@ -27,7 +31,15 @@ def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict
     return {**found, "library": str(library_of(target)), "session": _session_of(report, target) or None}
 
 
-def _session_of(report: Report, target: Path) -> list[str]:
+def brief_verdict(verdict: Mapping[str, Any] | None) -> str:
+    """Two words about a verdict for JSON, if there is one."""
+    if verdict is None:
+        return ""
+    why = verdict["unverifiable"]
+    return "  verified" if why is None else f"  not verified: {why.partition(' (')[0]}"
+
+
+def _session_of(report: Report | StoredReport, target: Path) -> list[str]:
     """Code that runs the result with its library; empty for formats that onnxruntime does not read."""
     from graphopt import ir
     from graphopt.cli.files.write_kernel_libraries import library_of
@@ -35,13 +47,18 @@ def _session_of(report: Report, target: Path) -> list[str]:
 
     if not ir.codec_of(target).ort_reads:
         return []
-    choice = None if report.tuning is None else report.tuning.choice
+    tuning = getattr(report, "tuning", None)
+    choice = None if tuning is None else tuning.choice
     return list(session_lines(target, library_of(target), choice))
 
 
-def text(run: Run, report: Report, target: Path | None, planned: Plan) -> Iterator[Block]:
+def text(
+    run: Run, report: Report | StoredReport, reuse: Reuse | None, target: Path | None, planned: Plan
+) -> Iterator[Block]:
     """The report of one model, and the destination of the result or the command that writes the result."""
     yield from report.blocks(run.verbose, warned=True)
+    if reuse is not None:
+        yield from reuse.lines(run.verbose)
     if target is None:
         yield f"  {how_to_write(run, planned)}"
         return

@@ -22,6 +22,7 @@ from graphopt.ir.io.onnx_text import to_text
 from graphopt.ir.io.proto_conversion import decode, root_cause, to_proto
 from graphopt.ir.io.streaming_serialization import chunks, detach_weights
 from graphopt.ir.json import from_json, to_json
+from graphopt.util import model_suffixes
 
 Chunks = Iterable[bytes | memoryview]
 
@@ -119,23 +120,23 @@ def _text(data: bytes, where: str) -> str:
         raise InvalidModel(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-ONNX = Codec("ONNX", (".onnx",), decode, _save_onnx, ExternalData(".data"), ort_reads=True)
+ONNX = Codec("ONNX", model_suffixes.ONNX, decode, _save_onnx, ExternalData(".data"), ort_reads=True)
 JSON_IR = Codec(
     "JSON IR",
-    (".json",),
+    model_suffixes.JSON_IR,
     _load_json_ir,
     _save_json_ir,
     ExternalData(".bin", by_default=True, attributes=True),
 )
 ONNX_JSON = Codec(
     "onnx's own JSON",
-    (".onnxjson",),
+    model_suffixes.ONNX_JSON,
     _load_onnx_json,
     lambda model, _: [to_onnx_json(to_proto(model)).encode()],
 )
 TEXT = Codec(
     "ONNX text",
-    (".onnxtxt", ".txt"),
+    model_suffixes.TEXT,
     _load_text,
     lambda model, _: [to_text(to_proto(model)).encode()],
 )
@@ -153,6 +154,7 @@ def register(codec: Codec) -> None:
         if suffix in _BY_SUFFIX:
             raise ValueError(f"suffix {suffix} belongs to {_BY_SUFFIX[suffix].name}")
     _BY_SUFFIX.update(dict.fromkeys(codec.suffixes, codec))
+    model_suffixes.add_suffixes(codec.suffixes)
 
 
 for _codec in (ONNX, JSON_IR, ONNX_JSON, TEXT):
@@ -167,8 +169,3 @@ def codecs() -> tuple[Codec, ...]:
 def codec_of(path: str | os.PathLike[str]) -> Codec:
     """The format of the file ``path``; ONNX for an unknown suffix."""
     return _BY_SUFFIX.get(Path(path).suffix, ONNX)
-
-
-def suffixes() -> tuple[str, ...]:
-    """The suffixes of all registered formats, ``.onnx`` first."""
-    return tuple(_BY_SUFFIX)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import mmap
 import os
 import re
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ import onnx
 
 from graphopt import publish
 from graphopt.ir.io.external_data import external_protos
+from graphopt.util.file_search import mentions
 
 #: Hex digits of the content hash in the name of a data file: 64 bits.
 _DIGITS = 16
@@ -127,19 +127,6 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
         if entry.key == "location" and entry.value and "\0" not in entry.value
     ]
     return [folder / location for location in dict.fromkeys(found)]
-
-
-def mentions(model: Path, name: str) -> bool:
-    """Whether the file ``model`` contains ``name``, and therefore may read data of that name.
-
-    JSON may escape some characters; a name with such characters is assumed to occur in every file.
-    """
-    plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
-    with open(model, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return not plain or view.find(name.encode()) >= 0
 
 
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:

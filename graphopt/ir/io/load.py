@@ -14,10 +14,11 @@ import onnx
 from graphopt.errors import GraphoptError, InvalidModel, UsageError, nearest_names, not_downloaded
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.codecs import codec_of
-from graphopt.ir.io.data_file_replacement import locations, mentions
+from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.external_data import Folders
 from graphopt.ir.io.foreign_formats import HEAD, folder_hint, recognized
 from graphopt.ir.io.proto_conversion import check_header, from_proto_in
+from graphopt.util.file_search import mentions
 
 #: Maximum number of times that a model is loaded again because another process replaced it.
 _RETRIES = 100

@@ -1,0 +1,129 @@
+"""Digests of the code that computes results: graphopt, its plugins, the caller's passes, and libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from graphopt import __version__
+from graphopt.result_cache.not_cached import NotCached
+
+#: Distributions whose versions can change results; several distributions contain onnxruntime.
+_LIBRARIES = ("ml_dtypes", "numpy", "onnx", "onnx_ir", "protobuf")
+_RUNTIME = "onnxruntime"
+_REQUIRED = ("numpy", "onnx", "onnx_ir")
+#: The folder of a distribution's metadata: its name and its version.
+_METADATA = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
+#: A group of entry points that extends graphopt, and one entry point: its name and its module.
+_GROUP = re.compile(r"^\[(graphopt\..+?)\]\s*$([^\[]*)", re.MULTILINE)
+_ENTRY = re.compile(r"^\s*([^=#\s][^=]*?)\s*=\s*([\w.]+)", re.MULTILINE)
+#: A pass of the caller in the text of a pipeline: ``package.module:name``.
+_BY_PATH = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]")
+
+
+@cache
+def code_parts() -> dict[str, str]:
+    """The parts of every key about code, computed once per process.
+
+    Raises:
+        NotCached: a library has no metadata, so that its version is unknown.
+    """
+    distributions = dict(_distributions())
+    versions = {
+        name: version
+        for name, (version, _) in sorted(distributions.items())
+        if name in _LIBRARIES or name.startswith(_RUNTIME)
+    }
+    missing = [name for name in _REQUIRED if name not in versions]
+    if missing or not any(name.startswith(_RUNTIME) for name in versions):
+        raise NotCached(f"the version of {missing[0] if missing else _RUNTIME} is unknown")
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "graphopt": f"{__version__} {files_digest(Path(__file__).parents[1])}",
+        **versions,
+        **dict(_plugins(folder for _, folder in distributions.values())),
+    }
+
+
+def modules_named_in(*texts: str) -> dict[str, str]:
+    """A digest for each module that ``texts``, pipelines or passes, name as ``module:name``.
+
+    Raises:
+        NotCached: the module is not found.
+    """
+    names = sorted({match[1].partition(".")[0] for text in texts for match in _BY_PATH.finditer(text)})
+    return {f"module {name}": _module_digest(name) for name in names}
+
+
+def files_digest(root: Path) -> str:
+    """A digest of the names and contents of all files below ``root``, or of the file ``root``."""
+    digest = hashlib.sha256()
+    for path in [root] if root.is_file() else _files(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)}\0{len(content)}\0".encode(errors="surrogateescape"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_file():
+            yield Path(entry.path)
+        elif entry.is_dir() and entry.name != "__pycache__" and not entry.is_symlink():
+            yield from _files(Path(entry.path))
+
+
+def _distributions() -> Iterator[tuple[str, tuple[str, Path]]]:
+    """The normalized name of each installed distribution, with its version and the folder of its metadata.
+
+    The metadata itself is not read: importing and using :mod:`importlib.metadata` would take longer than the
+    rest of a hit. Of several distributions with a name, the last one is the first of ``sys.path``.
+    """
+    for folder in reversed(sys.path):
+        try:
+            with os.scandir(folder or ".") as found:
+                names = sorted(entry.name for entry in found)
+        except OSError:
+            continue
+        for name in names:
+            if match := _METADATA.fullmatch(name):
+                normal = re.sub(r"[-_.]+", "_", match["name"]).lower()
+                yield normal, (match["version"], Path(folder or ".", name))
+
+
+def _plugins(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """A digest of the files of each installed extension of graphopt."""
+    for folder in folders:
+        try:
+            text = (folder / "entry_points.txt").read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        for group in _GROUP.finditer(text):
+            for entry in _ENTRY.finditer(group[2]):
+                module = entry[2].partition(".")[0]
+                yield f"plugin {group[1]} {entry[1]}", f"{entry[2]} {_module_digest(module)}"
+
+
+def _module_digest(name: str) -> str:
+    """A digest of the files of the top-level module ``name``."""
+    if name == "graphopt":
+        return "part of graphopt"
+    module = sys.modules.get(name)
+    spec = None if module is None else getattr(module, "__spec__", None)
+    spec = spec or importlib.machinery.PathFinder.find_spec(name)
+    if spec is None or (not spec.submodule_search_locations and not spec.origin):
+        raise NotCached(f"the files of the module {name} are not found")
+    roots = [*(spec.submodule_search_locations or [spec.origin])]
+    try:
+        return " ".join(files_digest(Path(str(root))) for root in roots)
+    except (OSError, ValueError) as error:
+        raise NotCached(f"the files of the module {name} can't be read") from error

@@ -1,0 +1,77 @@
+"""The files of a model, and digests of their contents."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphopt.result_cache.not_cached import NotCached
+from graphopt.util.disk_store import file_digest
+
+#: The key in ONNX files and texts that names a file of external data.
+_LOCATION = b"location"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model at one point in time.
+
+    Attributes:
+        digests: the SHA-256 of each file, by role: ``model``, then ``data NAME`` for external data.
+        nbytes: their total size.
+        states: device, inode, size and modification time of each file.
+    """
+
+    digests: dict[str, str]
+    nbytes: int
+    states: tuple[tuple[Path, tuple[int, ...]], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFiles:
+        """The files of the model at ``path``.
+
+        Raises:
+            NotCached: a file is missing, empty or not a plain file.
+        """
+        try:
+            states = [(path, _state(path))]
+            digest, has_data = _scan(path)
+            digests = {"model": digest}
+            for file in _data_files(path) if has_data else ():
+                states.append((file, _state(file)))
+                digests[f"data {file.relative_to(path.parent)}"] = file_digest(file)
+        except (OSError, ValueError) as error:
+            raise NotCached("a file of the model can't be read") from error
+        return cls(digests, sum(state[2] for _, state in states), tuple(states))
+
+    def unchanged(self) -> bool:
+        """Whether the files are still the same, so that a result computed since is their result."""
+        try:
+            return all(_state(path) == state for path, state in self.states)
+        except (OSError, ValueError):
+            return False
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _scan(path: Path) -> tuple[str, bool]:
+    """The digest of a model's file, and whether it may name files of external data."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ValueError("the file is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return hashlib.sha256(view).hexdigest(), view.find(_LOCATION) >= 0
+
+
+def _data_files(path: Path) -> list[Path]:
+    from graphopt import ir
+
+    return ir.data_files(path)

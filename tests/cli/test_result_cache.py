@@ -1,0 +1,330 @@
+"""Stored results of ``graphopt optimize``: reuse, keys, damage, bypasses, and failures of the store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.cli.conftest import Invoke, Outcome
+
+Optimize = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def run(invoke: Invoke, store: Path) -> Callable[..., Outcome]:
+    """Call graphopt with a store of its own, with the result cache switched on."""
+
+    def call(*words: object, **environ: str) -> Outcome:
+        return invoke(*words, environ={"GRAPHOPT_CACHE": "true", "GRAPHOPT_CACHE_DIR": str(store), **environ})
+
+    return call
+
+
+@pytest.fixture
+def optimize(run: Callable[..., Outcome]) -> Optimize:
+    """The JSON report of ``graphopt optimize``, which must succeed."""
+
+    def call(*words: object, **environ: str) -> dict[str, Any]:
+        done = run("optimize", *words, "--json", **environ)
+        assert done.status == 0, done.err
+        report: dict[str, Any] = json.loads(done.out)
+        return report
+
+    return call
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_second_run_writes_the_same_bytes_and_reports_the_verdict(
+    optimize: Optimize, weights: Path
+) -> None:
+    first = optimize(weights, "-o", "a.onnx")
+    second = optimize(weights, "-o", "b.onnx")
+    assert (first["cache"]["hit"], second["cache"]["hit"]) == (False, True)
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+    assert second["cache"]["key"] == first["cache"]["key"]
+    assert second["verification"] == first["verification"] and first["verification"]["equal"]
+    assert second["cache"]["original_seconds"]["optimize"] == first["seconds"]["optimize"]
+    varying = ("cache", "seconds", "target")
+    assert {k: v for k, v in first.items() if k not in varying} == {
+        k: v for k, v in second.items() if k not in varying
+    }
+
+
+@pytest.mark.parametrize("verbose", [[], ["-v"], ["-vv"]])
+def test_the_text_of_a_hit_is_that_of_the_first_run(
+    run: Callable[..., Outcome], small: Path, verbose: list[str]
+) -> None:
+    first = run("optimize", small, "-o", "out.onnx", *verbose)
+    second = run("optimize", small, "-o", "out.onnx", *verbose)
+    ours = ("  cache ", "  cached ", "  wrote ")
+    kept = [[line for line in done.out.splitlines() if not line.startswith(ours)] for done in (first, second)]
+    assert kept[0] == kept[1]
+    assert "  cached    the result of an earlier run" in second.out and "cached" not in first.out
+
+
+@pytest.mark.parametrize("target", ["out.onnx", "out.json", "out.onnxtxt"])
+def test_files_with_external_data_and_of_other_formats_are_the_same(
+    optimize: Optimize, weights: Path, target: str
+) -> None:
+    model = onnx.load(weights)
+    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
+    model.graph.initializer[0].CopyFrom(large)
+    del model.graph.node[0]
+    model.graph.node[0].input[1] = "w"
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
+    onnx.save(model, weights)
+    for folder, hit in (("one", False), ("two", True), ("two", True)):
+        Path(folder).mkdir(exist_ok=True)
+        found = optimize(weights, "-o", f"{folder}/{target}", "--external-data")
+        assert found["cache"]["hit"] is hit
+    assert _files(Path("one")) == _files(Path("two"))
+    assert len(_files(Path("one"))) == (1 if target == "out.onnxtxt" else 2)
+
+
+def test_external_data_of_the_model_is_part_of_the_key(optimize: Optimize, weights: Path) -> None:
+    model = onnx.load(weights)
+    onnx.save(model, "in.onnx", save_as_external_data=True, location="in.bin", size_threshold=0)
+    assert not optimize("in.onnx", "-o", "a.onnx")["cache"]["hit"]
+    assert optimize("in.onnx", "-o", "b.onnx")["cache"]["hit"]
+    data = bytearray(Path("in.bin").read_bytes())
+    data[3] ^= 1
+    Path("in.bin").write_bytes(data)
+    assert not optimize("in.onnx", "-o", "c.onnx")["cache"]["hit"]
+    Path("in.bin").unlink()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--exact"],
+        ["-O1"],
+        ["--skip", "cse"],
+        ["--no-verify"],
+        ["--dim", "N=2"],
+        ["--input-shape", "x:3x4"],
+        ["--seed", "1"],
+        ["--set", "verify-seconds=9"],
+        ["--strip-docs"],
+        ["--device", "cpu"],
+        ["--dry-run"],
+    ],
+    ids=" ".join,
+)
+def test_other_options_have_other_keys(optimize: Optimize, small: Path, words: list[str]) -> None:
+    plain = optimize(small, "-o", "a.onnx")["cache"]
+    changed = optimize(small, "-o", "b.onnx", *words)["cache"]
+    assert changed["key"] != plain["key"] and not changed["hit"] and changed["reason"] is None
+    assert optimize(small, "-o", "b.onnx", *words)["cache"]["hit"]
+
+
+@pytest.mark.parametrize(
+    "words", [["-v"], ["--set", "color=true"], ["--set", "pipelines=jit"], ["--set", "cache-size=1GiB"]]
+)
+def test_options_without_influence_have_the_same_key(
+    optimize: Optimize, small: Path, words: list[str]
+) -> None:
+    optimize(small, "-o", "a.onnx")
+    assert optimize(small, "-o", "b.onnx", *words)["cache"]["hit"]
+
+
+def test_another_model_has_another_key(optimize: Optimize, weights: Path) -> None:
+    optimize(weights, "-o", "a.onnx")
+    model = onnx.load(weights)
+    values = onnx.numpy_helper.to_array(model.graph.initializer[0]) + np.float32(1)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(values, "w"))
+    onnx.save(model, "other.onnx")
+    assert not optimize("other.onnx", "-o", "b.onnx")["cache"]["hit"]
+    assert Path("a.onnx").read_bytes() != Path("b.onnx").read_bytes()
+
+
+def test_the_file_of_a_pass_is_part_of_the_key(
+    optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())
+    words = [small, "-o", "out.onnx", "--pre-pass", "onnx_ir.passes.common:LiftConstantsToInitializersPass"]
+    first = optimize(*words)["cache"]
+    assert optimize(*words)["cache"]["hit"] and first["reason"] is None
+    own = [small, "-o", "out.onnx", "--pre-pass", "passes_of_a_test:own"]
+    rule = (
+        "from graphopt.rewrite import Exact, rule\n"
+        "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
+        "def own(op, m, x):\n    return op.Identity(x)\n"
+    )
+    Path("passes_of_a_test.py").write_text(rule)
+    key = optimize(*own)["cache"]["key"]
+    Path("passes_of_a_test.py").write_text(rule + "# changed\n")
+    assert optimize(*own)["cache"]["key"] != key
+
+
+def _entry_files(store: Path) -> list[Path]:
+    return sorted(path for path in (store / "results").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "removed"])
+def test_damaged_entries_are_rebuilt(optimize: Optimize, weights: Path, store: Path, damage: str) -> None:
+    optimize(weights, "-o", "out.onnx")
+    written, names = Path("out.onnx").read_bytes(), [path.name for path in _entry_files(store)]
+    assert names == ["key.json", "model.onnx", "report.json", "sha256sums"]
+    for number in range(len(names)):
+        file = _entry_files(store)[number]
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        changed = {"cut": content[:-1], "flipped": content, "emptied": b"", "removed": b""}[damage]
+        file.write_bytes(changed)
+        if damage == "removed":
+            file.unlink()
+        assert not optimize(weights, "-o", "out.onnx")["cache"]["hit"], file.name
+        assert Path("out.onnx").read_bytes() == written
+        assert optimize(weights, "-o", "out.onnx")["cache"]["hit"], file.name
+    assert Path("out.onnx").read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--dump-dir", "dump"], "the option --dump-dir is given"),
+        (["--save-repro", "repro"], "the option --save-repro is given"),
+        (["--verify-each"], "the option --verify-each is given"),
+        (["--log", "dce"], "the setting log is given"),
+        (["--set", "cache-size=1"], "the result is larger than cache-size"),
+    ],
+)
+def test_bypasses_have_a_reason(
+    run: Callable[..., Outcome], optimize: Optimize, small: Path, words: list[str], reason: str
+) -> None:
+    for _ in range(2):
+        for folder in ("dump", "repro"):
+            if Path(folder).exists():
+                Path(folder).rename(f"{folder}-{len(list(Path().iterdir()))}")
+        found = optimize(small, "-o", "out.onnx", *words)["cache"]
+        assert (found["hit"], found["reason"]) == (False, reason)
+    words = [word.replace("dump", "other").replace("repro", "other") for word in words if word[0] != "-"]
+    done = run("optimize", small, "-o", "out.onnx", "--verify-each", "-v")
+    assert "  cache     not used: the option --verify-each is given" in done.out
+
+
+def test_no_cache_stores_nothing(optimize: Optimize, small: Path, store: Path) -> None:
+    assert optimize(small, "-o", "out.onnx", "--no-cache")["cache"] is None
+    assert not _entry_files(store)
+    assert optimize(small, "-o", "out.onnx", GRAPHOPT_CACHE="false")["cache"] is None
+
+
+def test_standard_output_is_not_cached(run: Callable[..., Outcome], small: Path, store: Path) -> None:
+    with open("out.onnx", "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "graphopt", "optimize", str(small), "-o", "-"],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "GRAPHOPT_CACHE": "true", "GRAPHOPT_CACHE_DIR": str(store)},
+            check=True,
+        )
+    assert done.returncode == 0 and not _entry_files(store)
+
+
+def test_a_failing_run_stores_nothing(run: Callable[..., Outcome], store: Path) -> None:
+    Path("bad.onnx").write_bytes(b"not a model")
+    for _ in range(2):
+        done = run("optimize", "bad.onnx", "-o", "out.onnx")
+        assert done.status == 3 and not Path("out.onnx").exists()
+    assert not _entry_files(store)
+
+
+def test_several_models_are_reused_one_by_one(
+    run: Callable[..., Outcome], small: Path, weights: Path
+) -> None:
+    run("optimize", small, "-o", "out.onnx")
+    found = json.loads(run("optimize", small, weights, "-o", "folder/", "--json").out)
+    assert [model["cache"]["hit"] for model in found["models"]] == [True, False]
+    text = run("optimize", small, weights, "-o", "folder/").out
+    assert text.count("  cached  ") == 2 and text.count("  verified") == 2
+    assert Path("folder", "small.onnx").read_bytes() == Path("out.onnx").read_bytes()
+
+
+def test_warnings_are_repeated(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17, "other" : 1]> m (float[N] x) => (float[N] y) { y = other.Op(x) }'
+    onnx.save(onnx.parser.parse_model(text), "custom.onnx")
+    first = run("optimize", "custom.onnx", "-o", "out.onnx")
+    second = run("optimize", "custom.onnx", "-o", "out.onnx")
+    assert "not verified" in first.err and first.err == second.err
+    assert "cached" in second.out
+
+
+@pytest.mark.parametrize("kind", ["a file in the way", "read-only"])
+def test_a_store_that_cannot_be_written_only_warns(
+    run: Callable[..., Outcome], small: Path, store: Path, kind: str
+) -> None:
+    if kind == "read-only":
+        store.mkdir()
+        store.chmod(0o500)
+        if os.access(store, os.W_OK):
+            pytest.skip("this user may write to read-only folders")
+    else:
+        store.write_text("not a folder")
+    done = run("optimize", small, "-o", "out.onnx")
+    assert done.status == 0 and Path("out.onnx").is_file()
+    assert done.err.count("graphopt: warning: the result is not stored for later runs: ") == 1, done.err
+
+
+def test_least_recently_used_results_are_removed(optimize: Optimize, small: Path, store: Path) -> None:
+    words = ["--seed"]
+    optimize(small, "-o", "out.onnx", *words, 1)
+    size = sum(path.stat().st_size for path in _entry_files(store) if path.name != "sha256sums")
+    limit = ["--set", f"cache-size={int(size * 2.5)}"]
+    optimize(small, "-o", "out.onnx", *words, 2, *limit)
+    for number, entry in enumerate(sorted((store / "results").glob("*/*"))):
+        os.utime(entry, (number, number))
+    assert optimize(small, "-o", "out.onnx", *words, 1, *limit)["cache"]["hit"]
+    optimize(small, "-o", "out.onnx", *words, 3, *limit)
+    assert optimize(small, "-o", "out.onnx", *words, 1, *limit)["cache"]["hit"]
+    assert not optimize(small, "-o", "out.onnx", *words, 2, *limit)["cache"]["hit"]
+
+
+_HIT = """
+import sys
+from graphopt.cli.main import main
+status = main(["optimize", sys.argv[1], "-o", sys.argv[2], "--json"])
+heavy = ("onnxruntime", "onnx", "numpy", "graphopt.ir", "graphopt.passes", "graphopt.compiler")
+print(status, *(name for name in heavy if name in sys.modules), file=sys.stderr)
+"""
+
+
+def _environment(store: Path) -> dict[str, str]:
+    return {**os.environ, "GRAPHOPT_CACHE": "true", "GRAPHOPT_CACHE_DIR": str(store)}
+
+
+def test_a_hit_imports_neither_the_runtime_nor_the_passes(small: Path, tmp_path: Path, store: Path) -> None:
+    words = [sys.executable, "-c", _HIT, str(small), str(tmp_path / "out.onnx")]
+    for _ in range(2):
+        done = subprocess.run(words, env=_environment(store), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["cache"]["hit"] and done.stderr.split() == ["0"]
+
+
+def test_one_of_several_processes_builds_a_result(weights: Path, tmp_path: Path, store: Path) -> None:
+    command = [sys.executable, "-m", "graphopt", "optimize", str(weights), "--json", "-o"]
+    processes = [
+        subprocess.Popen(
+            [*command, str(tmp_path / f"{number}.onnx")], env=_environment(store), stdout=subprocess.PIPE
+        )
+        for number in range(4)
+    ]
+    reports = [json.loads(process.communicate()[0]) for process in processes]
+    assert sum(not report["cache"]["hit"] for report in reports) == 1
+    assert len({(tmp_path / f"{number}.onnx").read_bytes() for number in range(4)}) == 1
+    assert not list((store / "building").iterdir())
