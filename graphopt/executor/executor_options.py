@@ -22,7 +22,7 @@ class ExecutorOptions:
         wait: the maximum time that runs wait for a specialization from its start, in seconds, with
             ``blocking``; after this time, it finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The
-            models of plans are moved to temporary files.
+            models of plans are moved to temporary files, which are written during the delay.
         delay: seconds between the last specialization, or the general plan if no specialization is made, and
             the release.
         most_plans: the maximum number of optimized plans; the least recently used one is evicted, and its

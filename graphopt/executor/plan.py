@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.compile_log import Compilation
-from graphopt.executor.plan_model import KeptModel
+from graphopt.executor.plan_model import KeptModel, store_together
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
@@ -97,11 +97,6 @@ class Plan:
         """The counts of the guarded groups in the model; ``None`` if there are none, and until prepared."""
         return None if self._ready is None else self._ready.counter
 
-    def spill(self) -> None:
-        """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
-        counted = self.prepare().counter is not None  # the model in the folder then has another output
-        self.kept.spill(None if counted else self._folder)
-
     def prepare(self) -> VariantSession:
         """Create the session, once.
 
@@ -146,6 +141,15 @@ class Plan:
     def take_observed(self, outputs: dict[str, Any]) -> Observed | None:
         """Remove the observations of watched values from the ``outputs`` of a run; ``None`` without any."""
         return None
+
+
+def store_models(plans: Sequence[Plan]) -> None:
+    """Write the models of ``plans`` to files, and keep them in memory; raises as :func:`store_together`."""
+    for plan in plans:
+        counted = plan.prepare().counter is not None  # the model in the folder then has another output
+        if plan._folder is not None and not counted:
+            plan.kept.store(plan._folder)
+    store_together(plan.kept for plan in plans)
 
 
 def _counted(model_of: Callable[[], ir.Model]) -> ir.Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from graphopt import config, ir
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.executor.plan import Plan
+from graphopt.executor.plan import Plan, store_models
 from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import ModelLike, copy, loaded
@@ -89,7 +90,8 @@ class PlanCache:
                         return self.general()
                     plan = self._factory.fallback(original)
                     if self.original.model is None:
-                        plan.spill()
+                        store_models([plan])
+                        plan.kept.spill()
                     self._fallback = plan
         return plan
 
@@ -127,6 +129,16 @@ class PlanCache:
         made = self.last_made
         return made is not None and self._clock() - made > self._delay
 
+    def prepare_release(self, plans: Sequence[Plan]) -> None:
+        """Do the slow part of :meth:`release`, so that the release frees memory without delay.
+
+        The release repeats whatever fails, and has the reason.
+        """
+        with self._releasing, contextlib.suppress(Exception):
+            if self.original.model is not None:
+                store_models([self.general(), *plans])
+                self.original.prepare_release()
+
     def release(self, plans: Sequence[Plan]) -> None:
         """Release the original, the fallback plan and the profiled plan, after creating the general plan.
 
@@ -141,8 +153,10 @@ class PlanCache:
             if self.original.model is None:
                 return
             try:
-                for plan in (self.general(), *plans):
-                    plan.spill()
+                kept = [self.general(), *plans]
+                store_models(kept)
+                for plan in kept:
+                    plan.kept.spill()
                 self.original.release()
             except Exception as error:  # optimizing may raise any exception
                 self.kept = str(error) or type(error).__name__
@@ -205,10 +219,14 @@ class ModelSource:
             )
         return found
 
+    def prepare_release(self) -> None:
+        """Compute the fingerprint of a model with a file, once."""
+        if self.model is not None and self._path is not None and not self._fingerprint:
+            self._fingerprint = ir.fingerprint(self.model, names=True)
+
     def release(self) -> None:
         """Drop the model; of a model with a file, keep the fingerprint."""
-        if self.model is not None and self._path is not None:
-            self._fingerprint = ir.fingerprint(self.model, names=True)
+        self.prepare_release()
         self.model = None
 
     def reopen(self) -> ModelSource:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 
 from graphopt import ir, publish
@@ -53,19 +54,35 @@ class KeptModel:
                 self._last = weakref.ref(model)
             return model
 
-    def spill(self, folder: publish.ScratchFolder | None = None) -> None:
-        """Drop the model from memory; does nothing if this was done before.
+    @property
+    def is_stored(self) -> bool:
+        """Whether the model is in a file."""
+        return self._path is not None
 
-        Args:
-            folder: the folder with the model as ``model.onnx``; by default a temporary one is written.
-
-        Raises:
-            UsageError, ResourceLimit: the file can't be written; the model is kept in memory.
-        """
+    def store(self, folder: publish.ScratchFolder, name: str = "model.onnx") -> None:
+        """Declare that the file ``name`` in ``folder`` contains the model, which remains in memory."""
         with self._lock:
-            if self._model is None:
-                return
-            if folder is None:
-                folder = publish.ScratchFolder()
-                ir.save(self._model, folder.path / "model.onnx", external_data=True)
-            self._folder, self._path, self._model = folder, folder.path / "model.onnx", None
+            if self._path is None:
+                self._folder, self._path = folder, folder.path / name
+
+    def spill(self) -> None:
+        """Drop the model from memory; raises errors as :func:`store_together` does."""
+        store_together([self])
+        self._model = None
+
+
+def store_together(models: Iterable[KeptModel]) -> None:
+    """Write models to files, and keep them in memory; models in a file are skipped.
+
+    Weights that several models share are written once.
+
+    Raises:
+        UsageError: no folder can be created.
+        OSError: a file can't be written.
+    """
+    new = {f"{number}.onnx": kept for number, kept in enumerate(models) if not kept.is_stored}
+    if new:
+        folder = publish.ScratchFolder()
+        ir.save_together({name: kept.get() for name, kept in new.items()}, folder.path, "weights.bin")
+        for name, kept in new.items():
+            kept.store(folder, name)

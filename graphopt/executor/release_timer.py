@@ -1,4 +1,4 @@
-"""The timer that releases the original of an executor, even if no further run follows."""
+"""The timer that prepares the release of an executor's original, and releases it even if no run follows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 #: Seconds added to the delay before the original is released, so that the delay has passed on every clock.
 _TICK = 0.05
+#: Share of the delay after which the release is prepared: models of plans are written to files.
+_PREPARATION = 0.25
 #: Maximum delay that a timer accepts, in seconds.
 _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 
 
 class ReleaseTimer:
-    """Calls a method after a delay, if its object still exists; in a fork, the timer does not run.
+    """Calls two methods during and after a delay, if their object still exists; not in a fork.
 
     Args:
         delay: seconds.
@@ -24,17 +26,23 @@ class ReleaseTimer:
         self._delay = delay
         self._since: float | None = None
 
-    def start(self, since: float, release: Callable[[], None]) -> None:
-        """Start the timer for the method ``release``, unless it was started for the same time ``since``."""
+    def start(self, since: float, prepare: Callable[[], None], release: Callable[[], None]) -> None:
+        """Start the timer for two methods, unless it was started for the same time ``since``.
+
+        Args:
+            since: the start of the delay.
+            prepare: called within the delay.
+            release: called after the delay.
+        """
         if since == self._since or self._delay > _LONGEST_DELAY:
             return
         self._since = since
-        method = weakref.WeakMethod(release)
-        timer = threading.Timer(self._delay + _TICK, _call, (method,))
-        timer.daemon = True
-        with contextlib.suppress(RuntimeError):  # no thread available: the next run releases the original
-            timer.start()
-            weakref.finalize(self, timer.cancel).atexit = False
+        for seconds, method in ((self._delay * _PREPARATION, prepare), (self._delay + _TICK, release)):
+            timer = threading.Timer(seconds, _call, (weakref.WeakMethod(method),))
+            timer.daemon = True
+            with contextlib.suppress(RuntimeError):  # no thread available: a run releases it
+                timer.start()
+                weakref.finalize(self, timer.cancel).atexit = False
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -29,12 +29,7 @@ from graphopt.executor.watched_values import AnotherThreadObserves, WatchedValue
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.process.fork_safe_lock import ForkSafeLock
-from graphopt.profile import (
-    FusionStrategy,
-    SpecializationKind,
-    branch_inputs,
-    guard_for_all,
-)
+from graphopt.profile import FusionStrategy, SpecializationKind, branch_inputs, guard_for_all
 from graphopt.specialization.guard_counts import GuardCounter
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.ort_values import kept_contents
@@ -357,7 +352,12 @@ class Specializer:
         """Release the original after the delay, even if no run follows; in a fork, only a run releases it."""
         made = self.cache.last_made
         if made is not None and self.cache.kept is None:
-            self._timer.start(made, self.release_if_due)
+            self._timer.start(made, self.prepare_release, self.release_if_due)
+
+    def prepare_release(self) -> None:
+        """Write the models of the plans to files, unless a job will create another plan."""
+        if self._job is None:
+            self.cache.prepare_release(self._plans.plans)
 
     def release_if_due(self) -> None:
         """Release the original if the delay has passed."""

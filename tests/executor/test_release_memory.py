@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,15 +21,17 @@ from graphopt import api, ir, publish
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.executor.plan_model import KeptModel
+from graphopt.executor.plan_model import KeptModel, store_together
+from graphopt.executor.release_timer import ReleaseTimer
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
+from graphopt.model_arguments import copy
 from graphopt.ort import loadable_model
 from tests.executor.run_hooks import ANY, Clock, any_feeds, rows, run_any
 from tests.model_testing import parse
 
 #: Twelve products with weights of 4 MiB: about 50 MB.
 _FREED = """
-    import os, sys, time
+    import os
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper, save
     import graphopt
@@ -44,27 +50,28 @@ _FREED = """
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], weights)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
     del weights, graph
-    total = number * 4 * side**2
+    total, now = number * 4 * side**2, 0.0
 
-    options = ExecutorOptions(strategy="static:1", release=True, wait=None, delay=4.0)
-    executor = graphopt.compile("m.onnx", options, pipeline="O1", verify=False)
+    options = ExecutorOptions(strategy="static:1", release=True, wait=None, delay=600.0)
+    executor = graphopt.compile("m.onnx", options, pipeline="O1", verify=False, clock=lambda: now)
     feeds = {"h0": np.ones((2, side), np.float32)}
     for _ in range(3):
         expected = executor.run(feeds)[f"h{number}"]
     plan, nodes_before = executor.last_plan, len(executor.last_executed_optimized_graph().graph)
-    before, begin = resident(), time.monotonic()
+    before, specializer = resident(), executor._specializer
+    specializer.release_if_due()
     assert not executor.debug_state().released
-    while not executor.debug_state().released or resident() > before - 0.9 * total:  # no run in between
-        assert time.monotonic() < begin + 22, (before - resident()) / total
-        time.sleep(0.01)
-    assert time.monotonic() >= executor._specializer.cache.last_made + 4.0
-    elapsed, freed = time.monotonic() - begin, (before - resident()) / total
-    assert plan == "static-1" and executor.debug_state().kept is None
+    specializer.prepare_release()
+    now = 600.1
+    specializer.release_if_due()  # as the timer does: no run in between
+    freed = (before - resident()) / total
+    assert freed >= 0.9, freed
+    assert plan == "static-1" and executor.debug_state().released and executor.debug_state().kept is None
     assert len(executor.graph_for(feeds).graph) == nodes_before
     assert len(executor.last_executed_optimized_graph().graph) == nodes_before
     assert resident() < before - 0.9 * total  # reading the models again maps their weights
     assert (executor.run(feeds)[f"h{number}"] == expected).all() and executor.last_plan == plan
-    print("freed", freed, "of the weights after", elapsed, "seconds")
+    print("freed", freed, "of the weights")
 """
 
 
@@ -142,6 +149,102 @@ def test_release_is_postponed_if_no_file_can_be_written(monkeypatch: pytest.Monk
     clock.now = 122
     run_any(executor, [rows(3)], times=1)
     assert executor.debug_state().released and executor.debug_state().kept is None
+
+
+def test_prepared_release_writes_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*arguments: object) -> list[Path]:
+        raise OSError("the disk is full")
+
+    path, clock = tmp_path / "m.onnx", Clock()
+    api.save(parse(ANY), path)
+    options = ExecutorOptions(release=True, wait=None)
+    executor = api.compile(path, options, pipeline="O2", verify=False, clock=clock)
+    run_any(executor, [rows(3)], times=2)
+    executor._specializer.prepare_release()
+    assert not executor.debug_state().released
+    found = executor.last_executed_optimized_graph()
+    monkeypatch.setattr(ir, "save_together", full)
+    monkeypatch.setattr(ir, "fingerprint", full)
+    clock.now = 61
+    executor._specializer.release_if_due()
+    assert executor.debug_state().released and executor.debug_state().kept is None
+    monkeypatch.undo()
+    run_any(executor, [rows(3)])
+    assert ir.fingerprint(executor.graph_for(rows(3))) == ir.fingerprint(found)
+
+
+def test_failed_preparation_is_repeated_by_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> list[Path]:
+        raise OSError("the disk is full")
+
+    clock = Clock()
+    options = ExecutorOptions(release=True, wait=None)
+    executor = api.compile(parse(ANY), options, pipeline="O2", verify=False, clock=clock)
+    run_any(executor, [rows(3)], times=2)
+    monkeypatch.setattr(ir, "save_together", full)
+    executor._specializer.prepare_release()
+    monkeypatch.undo()
+    clock.now = 61
+    executor._specializer.release_if_due()
+    assert executor.debug_state().released and executor.debug_state().kept is None
+
+
+def test_timer_prepares_the_release_within_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Object:
+        def prepare(self) -> None:
+            calls.append("prepare")
+
+        def release(self) -> None:
+            calls.append("release")
+
+    class Timer:
+        def __init__(self, seconds: float, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+            self.seconds, self.call = seconds, lambda: function(*arguments)
+            timers.append(self)
+
+        def start(self) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    calls: list[str] = []
+    timers: list[Timer] = []
+    monkeypatch.setattr(threading, "Timer", Timer)
+    timer, owner = ReleaseTimer(8.0), Object()
+    for _ in range(2):
+        timer.start(1.0, owner.prepare, owner.release)
+    first, second = timers
+    assert first.seconds < 8.0 < second.seconds
+    first.call()
+    second.call()
+    assert calls == ["prepare", "release"]
+    del owner
+    second.call()  # without an effect: the object is gone
+    assert calls == ["prepare", "release"]
+
+
+def test_original_is_released_by_the_timer_without_a_run() -> None:
+    options = ExecutorOptions(release=True, wait=None, delay=0.2)
+    executor = api.compile(parse(ANY), options, pipeline="O2", verify=False)
+    run_any(executor, [rows(3)], times=2)
+    limit = time.monotonic() + 60
+    while not executor.debug_state().released:
+        assert time.monotonic() < limit, executor.debug_state()
+        time.sleep(0.01)
+
+
+def test_models_of_plans_share_their_weights_in_files() -> None:
+    numbers = ", ".join(map(str, range(512)))
+    model = parse(f"g (float[N] x) => (float[N] y) <float[512] w = {{{numbers}}}> {{ y = Add(x, w) }}")
+    plans = [KeptModel(model), KeptModel(copy(model))]
+    store_together(plans)
+    folder = plans[0]._folder
+    assert folder is not None and folder is plans[1]._folder
+    assert (folder.path / "weights.bin").stat().st_size == 512 * 4
+    expected = ir.fingerprint(model, names=True)
+    assert plans[0].get() is model and plans[0].is_stored
+    for plan in plans:
+        plan.spill()
+        assert ir.fingerprint(plan.get(), names=True) == expected
 
 
 def test_spilled_model_is_equal_and_written_once(tmp_path: Path) -> None:
