@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
 
+from graphopt import ir
 from graphopt.numerics import Numerics
+from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.verifier import verify
-from tests.ort.build import data
+from tests.ort.build import data, parse_proto
 
 NUMBERS = "float[3] s = {1, 1, 1}, float[3] b = {0, 0.5, 1}, float[3] v = {0.1, 0.2, 0.3}"
 NORMALIZED = (
@@ -33,6 +37,17 @@ def test_the_sign_of_a_zero_is_excused_after_a_pool_of_no_batch() -> None:
     added, dropped = (data(text.replace("BODY", f"{body} {rest}"), opset=13) for rest in rests)
     assert verify(added, dropped, numerics=Numerics.REASSOCIATES).ok
     assert not verify(added, dropped, numerics=Numerics.EXACT).ok
+
+
+def test_negative_zeros_of_constants_become_zeros() -> None:
+    """The evaluator's arrays of Constant nodes with raw data are read-only."""
+    proto = parse_proto(
+        "g (float[2] x) => (float[2] y) { k = Constant <value = float[2] {0, 0}> () m = Mul(x, k) y = Reciprocal(m) }"
+    )
+    proto.graph.node[0].attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.full(2, -0.0, np.float32)))
+    reference, feeds = Reference(lambda: ir.from_proto(proto)), {"x": np.array([1, -1], np.float32)}
+    assert list(reference.output("y", feeds)) == [-np.inf, np.inf]
+    assert list(reference.without_negative_zeros("y", feeds)) == [np.inf, np.inf]
 
 
 def test_the_largest_difference_counts_differences_that_are_not_allowed() -> None:
