@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 import onnx.helper
@@ -27,7 +28,8 @@ def perturb_rounding(proto: onnx.ModelProto) -> int:
     """Perturb all rounded floats of ``proto`` by up to two units in the last place, in place.
 
     The result of each such operator, also in bodies, is multiplied element-wise by random numbers next to 1.
-    Runs draw different numbers, and every session draws the same sequence.
+    Runs draw different numbers, and every session draws the same sequence. InstanceNormalization is expanded,
+    because onnxruntime rounds x * scale / std and mean * scale / std, which cancel if x is constant.
 
     Returns:
         The number of perturbed results.
@@ -41,7 +43,7 @@ def perturb_rounding(proto: onnx.ModelProto) -> int:
 def _perturb(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
     """Perturb the results in ``graph`` and its bodies; returns ``count`` plus the number of results."""
     nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
+    for node in [step for whole in graph.node for step in _expanded(whole, types)]:
         for body in _bodies(node):
             count = _perturb(body, types, count)
         added = []
@@ -69,6 +71,33 @@ def _perturb(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
     del graph.node[:]
     graph.node.extend(kept)
     return count
+
+
+def _expanded(node: onnx.NodeProto, types: dict[str, int]) -> list[onnx.NodeProto]:
+    """The steps of an InstanceNormalization of float32, with their ``types``; other nodes are unchanged."""
+    if node.domain or node.op_type != "InstanceNormalization":
+        return [node]
+    dtype = types.get(node.output[0])
+    if dtype != onnx.TensorProto.FLOAT:
+        return [node]
+    x, scale, bias = node.input
+    epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
+    number = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [], [epsilon])
+
+    def step(op_type: str, *operands: str, name: str = "", **attributes: Any) -> str:
+        name = name or f"{node.output[0]}.graphopt.{len(steps)}"
+        steps.append(onnx.helper.make_node(op_type, operands, [name], **attributes))
+        types[name] = dtype
+        return name
+
+    steps: list[onnx.NodeProto] = []
+    centered = step("Sub", x, step("GlobalAveragePool", x))
+    variance = step("GlobalAveragePool", step("Mul", centered, centered))
+    deviation = step("Sqrt", step("Add", variance, step("Constant", value=number)))
+    zero = step("Sub", scale, scale)
+    normal = step("Div", centered, deviation)
+    step("BatchNormalization", normal, scale, bias, zero, step("Exp", zero), name=node.output[0], epsilon=0.0)
+    return steps
 
 
 def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:

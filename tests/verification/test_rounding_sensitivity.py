@@ -163,3 +163,22 @@ def test_intermediate_results_are_rounded_in_every_run_and_in_bodies() -> None:
     assert np.array_equal(second[1], same)
     assert 0 < np.abs(first[0] - exact).max() < 3e-6
     assert not perturb_rounding(parse_proto("g (int64[4] i) => (int64[4] k) { k = Neg(i) }"))
+
+
+def test_the_mean_of_a_constant_plane_is_rounded() -> None:
+    """onnxruntime subtracts mean * scale / std from the bias, and adds x * scale / std."""
+    head = "g (float[N, 2, H, W] x) => (float[N, 2, H, W] y)"
+    factor = np.array([0.69146043, -0.09182278], np.float32)
+    scale, bias = np.array([[0.7143098, 0.33860174], [0.38081586, 0.07215784]], np.float32)
+
+    def normalized(scale: Any, bias: Any, factor: Any) -> bytes:
+        proto = parse_proto(f"{head} {{ n = InstanceNormalization(x, scale, bias) y = Mul(n, factor) }}")
+        arrays = {"scale": scale, "bias": bias, "factor": factor.reshape(2, 1, 1)}
+        proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in arrays.items())
+        return proto.SerializeToString()
+
+    with Verifier(normalized(scale, bias, factor)) as verifier:
+        one = np.ones(2, np.float32)
+        verdict = verifier.verify(normalized(scale * factor, bias * factor, one))
+        assert verdict.ok, verdict.summary()
+        assert not verifier.verify(normalized(scale * factor, bias * factor * 1.001, one)).ok

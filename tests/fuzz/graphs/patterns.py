@@ -91,7 +91,8 @@ class _Instance:
                     continue
                 node.input.append(g.constant(0.0, np.float32) if not node.input else node.input[0])
             name = node.input[index]
-            if not isinstance(g.scope.values[name][0], np.ndarray):
+            contents = g.scope.values.get(name)  # none for statistics that a BatchNormalization updates
+            if contents is None or not isinstance(contents[0], np.ndarray):
                 continue
             array = g.array(name)
             if isinstance(operand, Literal):
