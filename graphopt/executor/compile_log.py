@@ -8,19 +8,21 @@ import itertools
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Context, Refusal
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.profile import Profile
+from graphopt.transforms.profile.guard_groups import GuardGroups
 
 #: Number of hexadecimal digits of the digest of a profile.
 _DIGITS = 16
@@ -39,6 +41,7 @@ class Compilation:
         profile: the digest of the profile that the plan is specialized for; ``None`` without a profile.
         seconds: its duration, including verification and the creation of the session.
         passes: the passes that ran, with the duration of each in seconds.
+        not_guarded: numbers of nodes that are in no guarded group although profiled, by reason.
         outcome: ``ready``; or the reason why it failed, or why it returned the original.
         peak_bytes: growth of the process's resident memory up to the peak; measured only for a log.
     """
@@ -51,13 +54,14 @@ class Compilation:
     profile: str | None = None
     seconds: float = 0.0
     passes: list[tuple[str, float]] = field(default_factory=list)
+    not_guarded: Counter[str] = field(default_factory=Counter)
     outcome: str = "ready"
     peak_bytes: int = 0
 
     @property
-    def timer(self) -> PassInstrumentation:
-        """The instrument that records the duration of each pass."""
-        return _PassTimer(self)
+    def recorder(self) -> PassInstrumentation:
+        """The instrument that records the duration of each pass, and nodes that are not guarded."""
+        return _Recorder(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -65,12 +69,18 @@ class Compilation:
         return {**vars(self), "passes": passes}
 
 
-class _PassTimer(PassInstrumentation):
+class _Recorder(PassInstrumentation):
     def __init__(self, compilation: Compilation) -> None:
-        self._passes = compilation.passes
+        self._compilation = compilation
+        self._refused: dict[Refusal, None] = {}
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
-        self._passes.append((record.text, record.seconds))
+        self._compilation.passes.append((record.text, record.seconds))
+
+    def refused(self, refusal: Refusal) -> None:
+        if refusal.rule == GuardGroups.name and refusal not in self._refused:
+            self._refused[refusal] = None
+            self._compilation.not_guarded[refusal.reason] += 1
 
 
 class CompileLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.executor.plan import Plan
@@ -14,6 +14,8 @@ from graphopt.util.text_tables import counted, human_seconds
 
 #: Maximum length of the text of a pipeline, in characters.
 _PIPELINE = 60
+#: Number of reasons against guarding nodes that the text lists, for each plan.
+_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class PlanState:
         pipeline: the name of its pipeline, or the text of its passes.
         compile_seconds: the duration of its compilation.
         guards: how often the assumptions of its guarded groups of nodes held.
+        not_guarded: numbers of nodes that are in no guarded group although profiled, by reason.
     """
 
     name: str
@@ -43,6 +46,7 @@ class PlanState:
     pipeline: str = ""
     compile_seconds: float = 0.0
     guards: tuple[GuardCount, ...] = ()
+    not_guarded: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, hits: int) -> PlanState:
@@ -60,6 +64,7 @@ class PlanState:
             made.pipeline,
             made.seconds,
             () if plan.guards is None else plan.guards.counts,
+            dict(made.not_guarded.most_common()),
         )
 
 
@@ -167,6 +172,8 @@ class DebugState:
             for inner in plan.guards:
                 hits, misses = counted(inner.hits, "hit"), counted(inner.misses, "miss", "misses")
                 yield f"  guarded group of {inner.group}: {hits}, {misses}"
+            for reason, count in list(plan.not_guarded.items())[:_REASONS]:
+                yield f"  {counted(count, 'node')} in no guarded group: {reason}"
         if self.nested_hits or self.nested_misses:
             nested = counted(self.nested_misses, "nested miss", "nested misses")
             yield f"all guarded groups: {counted(self.nested_hits, 'nested hit')}, {nested}"

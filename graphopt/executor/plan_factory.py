@@ -166,7 +166,7 @@ class PlanFactory:
             model = copy(request.model)
             annotate_gradients(model, dict.fromkeys(self.requires_grad, True))
             request = replace(request, model=model)
-        return self.optimize(replace(request, instruments=(*request.instruments, compilation.timer)))
+        return self.optimize(replace(request, instruments=(*request.instruments, compilation.recorder)))
 
 
 class _LeftOut(PassInstrumentation):

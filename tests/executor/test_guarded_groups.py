@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,19 @@ def test_groups_of_evicted_plans_are_counted() -> None:
     state = executor.debug_state()
     assert state.evicted == 1 and _counts(executor) == {"psum": (1, 0)}
     assert (state.nested_hits, state.nested_misses) == (1, 1)
+
+
+def test_plans_have_the_reasons_against_guarding_nodes(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    options = ExecutorOptions(strategy="static:1", watch="shapes", wait=None, compile_log=log)
+    steps = ["guard-groups{cost=30}", "lower-fallbacks"]
+    executor = graphopt.compile(selected_rows(), options, post_passes=steps, verify=False)
+    for _ in range(2):
+        executor({"x": rows_with(3)})
+    state = executor.debug_state()
+    (reason,) = [reason for reason in state.plans[0].not_guarded if reason.endswith("and a guard costs 30")]
+    count = state.plans[0].not_guarded[reason]
+    assert count > 4 and f"  {count} nodes in no guarded group: {reason}" in str(state)
+    assert state.to_dict()["plans"][0]["not_guarded"][reason] == count
+    general, specialized = map(json.loads, log.read_text().splitlines())
+    assert general["not_guarded"] == {} and specialized["not_guarded"][reason] == count
