@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.return_running_statistics import statistics
-from graphopt.autodiff.reverse_mode import ByRule
-from graphopt.autodiff.rule_registry import NonDifferentiable
+from graphopt.autodiff.reverse_mode import ByRule, dependences
 from graphopt.context import Context
 from graphopt.errors import UsageError
 
@@ -22,8 +21,8 @@ def check_folded_initializers(cx: Context, ends: Sequence[str], wrt: Iterable[st
             ``wrt`` that also replaces other initializers; or a running statistic replaces others.
     """
     folded: dict[str, ir.Value] = {}
-    dependences = _dependences(cx, ends, by)
-    for value in dependences:
+    found = _constants(cx, ends, by)
+    for value in found:
         for source in ir.sources_of(value):
             if source != value.name:
                 folded.setdefault(source, value)
@@ -41,7 +40,7 @@ def check_folded_initializers(cx: Context, ends: Sequence[str], wrt: Iterable[st
                 f"the gradient of {name!r} would be incomplete: {folded[name].name!r} was folded from it",
                 hint=_HINT,
             )
-        for other in _merged_with(values[name]) if values[name] in dependences else ():
+        for other in _merged_with(values[name]) if values[name] in found else ():
             raise UsageError(
                 f"the gradient of {name!r} would include that of {other!r}, which had the same contents",
                 hint=_HINT,
@@ -53,14 +52,12 @@ def _merged_with(value: ir.Value) -> list[str]:
     return [name for name in ir.merged_into(value) if name != value.name]
 
 
-def _dependences(cx: Context, ends: Sequence[str], by: ByRule) -> dict[ir.Value, None]:
+def _constants(cx: Context, ends: Sequence[str], by: ByRule) -> dict[ir.Value, None]:
     """The values to which cotangents of the values ``ends`` may flow, and the constants of bodies."""
     graph, names = cx.model.graph, frozenset(ends)
-    found = {value: None for value in ir.values_of(graph) if value.name in names}
-    for node in reversed(list(graph)):
-        flows = not isinstance(by.rule(node, cx), NonDifferentiable)
-        if flows and any(output in found for output in node.outputs):
-            found.update(dict.fromkeys(ir.reads(node)))
+    found = dependences(graph, (value for value in ir.values_of(graph) if value.name in names), by, cx)
+    for node in graph:
+        if any(output in found for output in node.outputs):
             for body in (inner for own in ir.bodies(node) for inner in ir.with_bodies(own)):
                 found.update(dict.fromkeys(ir.constants_in(body)))
     return found

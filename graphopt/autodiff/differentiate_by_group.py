@@ -19,7 +19,7 @@ from graphopt.autodiff.group_gradient import GroupGradient, Operand, SplitOption
 from graphopt.autodiff.joint_graph import Joint
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.primal_node import PrimalNode
-from graphopt.autodiff.reverse_mode import ByRule
+from graphopt.autodiff.reverse_mode import ByRule, dependences
 from graphopt.autodiff.rule_registry import Gradient, NoGradient, NonDifferentiable, Restart
 from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.split_group_functions import (
@@ -79,22 +79,13 @@ class ByGroup(ByRule):
         for key, calls in calls_of_groups(model).items():
             if any(call.graph is not model.graph for call in calls):
                 inline_group(model.functions[key], calls, cx, _OWNER)
-        useful, reasons = self._useful(cx, ends), _Reasons()
+        named = [value for value in ir.values_of(model.graph) if value.name in frozenset(ends)]
+        useful, reasons = dependences(model.graph, named, self, cx), _Reasons()
         cx.observers.append(reasons)
         self.groups = split_group_functions(
             cx, _OWNER, useful=useful, strict_opset=True, options=self._options
         )
         self.inlined = reasons.found
-
-    def _useful(self, cx: Context, ends: Sequence[str]) -> dict[ir.Value, None]:
-        """The values ``ends``, and the values to which cotangents may flow from them."""
-        graph, names = cx.model.graph, frozenset(ends)
-        found = {value: None for value in ir.values_of(graph) if value.name in names}
-        for node in reversed(list(graph)):
-            flows = not isinstance(super().rule(node, cx), NonDifferentiable)
-            if flows and any(output in found for output in node.outputs):
-                found.update(dict.fromkeys(ir.reads(node)))
-        return found
 
     def with_groups(self, joint: Joint) -> Joint:
         """``joint``, which this object differentiated, with the number of groups and the inlined ones."""
@@ -111,6 +102,16 @@ class ByGroup(ByRule):
         if node is not None and group is not None:
             return list(node.outputs).index(output) in group.cotangents
         return super().has_gradient(output, cx)
+
+    def sources(self, node: ir.Node, outputs: Sequence[ir.Value], cx: Context) -> Sequence[ir.Value]:
+        """The values to which cotangents may flow from some outputs of ``node``; precise for groups."""
+        function = cx.model.functions.get(node.op_identifier())
+        if function is None or function.domain != graphopt_operators.AUTODIFF_GROUPS:
+            return super().sources(node, outputs, cx)
+        ends = [formal for formal, own in zip(function.outputs, node.outputs, strict=False) if own in outputs]
+        inner = dependences(function.graph, ends, ByRule(), cx)
+        pairs = zip(function.inputs, node.inputs, strict=False)
+        return [value for formal, value in pairs if formal in inner and value is not None]
 
     def add(self, op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
         """An AutogradAdd."""
@@ -147,14 +148,12 @@ class ByGroup(ByRule):
         found: dict[ir.Value, NoGradient] = {}
         for node in reversed(list(cx.model.graph)) if self.blocked else ():
             error = self.blocked.get(node)
-            group = self.groups.get(node.op_identifier())
             if isinstance(self.rule(node, cx), NonDifferentiable):
                 continue
-            for index, output in enumerate(node.outputs):
+            for output in node.outputs:
                 reason = error or found.get(output)
                 if reason is not None and self.has_gradient(output, cx):
-                    read = ir.reads(node) if group is None else group.sources(index, node)
-                    found.update(dict.fromkeys(read, reason))
+                    found.update(dict.fromkeys(self.sources(node, [output], cx), reason))
         return found
 
 

@@ -65,15 +65,6 @@ class GroupGradient:
         """The outputs whose cotangents ``backward`` reads, by index."""
         return tuple(operand.index for operand in self.operands if operand.kind == "cotangent")
 
-    def sources(self, index: int, call: ir.Node) -> list[ir.Value]:
-        """The inputs of ``call`` that output ``index`` depends on."""
-        needed = {self.forward.outputs[index]: None}
-        for node in reversed(self.forward.graph):
-            if any(output in needed for output in node.outputs):
-                needed.update(dict.fromkeys(ir.reads(node)))
-        pairs = zip(self.forward.inputs, call.inputs, strict=False)
-        return [value for formal, value in pairs if formal in needed and value is not None]
-
 
 def group_gradient(
     function: ir.Function,

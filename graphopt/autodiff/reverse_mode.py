@@ -66,6 +66,10 @@ class ByRule:
     def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
         """Prepare the model for the gradients of the values ``ends`` by the values ``wrt``."""
 
+    def sources(self, node: ir.Node, outputs: Sequence[ir.Value], cx: Context) -> Sequence[ir.Value]:
+        """The values to which cotangents may flow from some outputs of ``node``."""
+        return ir.reads(node)
+
     def excluded(self, cx: Context) -> Mapping[ir.Value, NoGradient]:
         """Values whose gradients would have to pass an operator without a gradient, if that is no error."""
         return {}
@@ -147,6 +151,16 @@ def _backward(
         total = accumulated.total(value)
         if total is not None:
             found.gradients[value] = total
+    return found
+
+
+def dependences(graph: ir.Graph, ends: Iterable[ir.Value], by: ByRule, cx: Context) -> dict[ir.Value, None]:
+    """The values ``ends`` of ``graph``, and the values to which their cotangents may flow."""
+    found = dict.fromkeys(ends)
+    for node in reversed(list(graph)):
+        outputs = [output for output in node.outputs if output in found and by.has_gradient(output, cx)]
+        if outputs and not isinstance(by.rule(node, cx), NonDifferentiable):
+            found.update(dict.fromkeys(by.sources(node, outputs, cx)))
     return found
 
 

@@ -219,6 +219,21 @@ def test_named_parameters_need_a_gradient() -> None:
     assert list(joint.gradients) == ["good"] and not joint.inlined and joint.groups == 1
 
 
+def test_outputs_that_only_comparisons_read_have_no_cotangent() -> None:
+    """A cotangent of zeros would be multiplied by the slope of the Sqrt, which is NaN."""
+    text = """g (float[N,1,2,2] x) => (float loss) <float zero = {0}, float five = {5}> {
+        n = Neg(x) y = Exp(n) r = Sqrt(n) s = ReduceMax<keepdims = 0>(r) m = MeanVarianceNormalization(y)
+        c = Greater(s, zero) z = Where(c, five, m) e = Exp(z) loss = ReduceSum<keepdims = 0>(e)
+    }"""
+    by = ByGroup()
+    joint = joint_graph.differentiate(model_of(text), "loss", ["x"], by=by)
+    assert [(group.outputs, len(group.cotangents)) for group in by.groups.values()] == [(2, 1), (1, 1)]
+    feeds = {"x": np.abs(random_feeds(x=(2, 1, 2, 2))["x"])}
+    expected = run(joint_graph.differentiate(model_of(text), "loss", ["x"]).model, feeds)["grad.x"]
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(run(joint.model, feeds)["grad.x"], expected, rtol=1e-6)
+
+
 def test_zero_gradients_need_not_pass_an_operator_without_a_gradient() -> None:
     """Only a piecewise constant operator connects ``v`` with the operator without a gradient."""
     text = """g (float[N,4] x, int64[K] axes) => (float loss)
