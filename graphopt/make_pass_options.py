@@ -39,7 +39,7 @@ def make_options(
     Raises:
         UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.
     """
-    settled = settings.settle(options or {})
+    settled = settings.complete_options(options or {})
     numerics = Numerics.REASSOCIATES
     if settled["exact"]:
         numerics = Numerics.EXACT
@@ -114,7 +114,7 @@ def vouch(
     """
     from graphopt.inputs import dim_guarantees
 
-    ranges = dim_guarantees.vouch(model, dims or {}, dim_ranges or {})
+    ranges = dim_guarantees.apply_dim_guarantees(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
 
 

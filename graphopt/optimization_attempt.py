@@ -237,7 +237,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
         UsageError: a pass, rule or option is unknown, or options contradict each other.
         TypeError: an object is not a pass, or not a rule.
     """
-    settled = settings.settle(options)
+    settled = settings.complete_options(options)
     passes = make_pipeline(settled["pipeline"] or "", settled["pre_passes"], settled["post_passes"])
     if (target := settled["target_opset"]) is not None:  # the first pass, before pre-passes
         passes = Pipeline((*make_pipeline(_conversion(target, settings)).steps, *passes.steps))

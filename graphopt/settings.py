@@ -62,7 +62,7 @@ class _Settings:
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 
-    def settle(self, options: OptimizeOptions) -> OptimizeOptions:
+    def complete_options(self, options: OptimizeOptions) -> OptimizeOptions:
         """All options: the given ``options``, completed by these settings and then by defaults."""
         values = {
             name: opt.default if opt.setting is None else getattr(self, name) for name, opt in OPTIONS.items()

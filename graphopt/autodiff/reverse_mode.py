@@ -384,7 +384,7 @@ def vjp_of_standard_function(
 def _has_same_semantics(op: GraphBuilder, function: ir.Function) -> bool:
     """Whether the standard operators of ``function`` have the same semantics at the graph's opset."""
     there = ir.standard_version(function.opset_imports)
-    return all(convert.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
+    return all(convert.keeps_semantics(node.op_type, there, op.version) for node in function.graph)
 
 
 def _kind(node: PrimalNode, x: ir.Value | None) -> ir.TensorKind | None:

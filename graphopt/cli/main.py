@@ -21,7 +21,7 @@ from graphopt import __version__, config
 from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.command_list import COMMANDS, NAMES
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpContext, write_examples
-from graphopt.cli.framework.names_in_other_tools import spelled_out
+from graphopt.cli.framework.names_in_other_tools import expand_shorthands
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
 from graphopt.cli.output.error_messages import report_error
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names; the error for an unknown name suggests the nearest."""
-        name, *rest = spelled_out(arguments, NAMES)
+        name, *rest = expand_shorthands(arguments, NAMES)
         if name not in NAMES and context.resilient_parsing:  # the shell requests completions
             return None, None, rest
         if name not in NAMES and not name.startswith("-"):
@@ -160,7 +160,7 @@ def call(invocation: Invocation) -> int:
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="replace")
     try:
-        invocation.arguments = spelled_out(invocation.arguments, known=NAMES)
+        invocation.arguments = expand_shorthands(invocation.arguments, known=NAMES)
         status = cli.main(
             list(invocation.arguments), prog_name="graphopt", standalone_mode=False, obj=invocation
         )

@@ -76,7 +76,7 @@ class Environment:
     @cached_property
     def options(self) -> OptimizeOptions:
         """All options; values of settings and defaults replace options that were not given."""
-        return self.settings.settle(self.given)
+        return self.settings.complete_options(self.given)
 
     @property
     def device(self) -> Device:

@@ -22,7 +22,7 @@ def branches_of(node: ir.Node) -> Branches | None:
     return both if sound else None
 
 
-def put_if(
+def insert_if(
     cx: Context,
     by: str,
     place: ir.Node,
@@ -47,11 +47,11 @@ def put_if(
         was_output = old.is_graph_output()
         cx.edit.replace(old, new)
         if not was_output:
-            cx.edit.take_over(new, old)
+            cx.edit.transfer_name(new, old)
     return node
 
 
-def take_branch(cx: Context, node: ir.Node, taken: ir.Graph) -> list[ir.Node]:
+def inline_branch(cx: Context, node: ir.Node, taken: ir.Graph) -> list[ir.Node]:
     """Replace the If ``node`` by the nodes of its branch ``taken``, which are returned."""
     moved = list(taken)
     for old, new in zip(node.outputs, cx.edit.inline_body(taken, node), strict=True):

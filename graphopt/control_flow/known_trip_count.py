@@ -14,7 +14,7 @@ from graphopt.control_flow.loops import LoopForm, entries_of, loop_form, trips_o
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackedOutput:
     """An output of a loop that stacks a value of every iteration along ``axis``."""
 
     value: ir.Value
@@ -39,7 +39,7 @@ class Iterations:
     body: ir.Graph
     trips: int
     carried: Sequence[tuple[ir.Value, ir.Value, ir.Value, ir.Value | None]]
-    stacks: Sequence[Stack]
+    stacks: Sequence[StackedOutput]
     bind: Callable[[int], dict[ir.Value, ir.Value]]
 
 
@@ -81,7 +81,7 @@ def _of_loop(form: LoopForm, cx: Context) -> Iterations | str:
         }
 
     stacks = [
-        Stack(value, output)
+        StackedOutput(value, output)
         for value, output in zip(form.rows, form.gathered, strict=False)
         if ir.is_read(output)
     ]
@@ -113,7 +113,9 @@ def _of_scan(form: LoopForm, cx: Context, owner: str) -> Iterations | str:
     out_backwards = entries_of(form, "scan_output_directions", len(outputs))
     gathered = zip(form.rows, outputs, out_axes, out_backwards, strict=True)
     stacks = [
-        Stack(value, output, axis, bool(back)) for value, output, axis, back in gathered if ir.is_read(output)
+        StackedOutput(value, output, axis, bool(back))
+        for value, output, axis, back in gathered
+        if ir.is_read(output)
     ]
     return Iterations(form.body, trips, _carried(form), stacks, bind)
 

@@ -189,7 +189,7 @@ def rebuild(
         was_output = output.is_graph_output()
         edit.replace(output, new)
         if not was_output:
-            edit.take_over(new, output)
+            edit.transfer_name(new, output)
     edit.remove(node)
     return made
 

@@ -79,7 +79,9 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range], *, strict: bool
     return found
 
 
-def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]) -> dict[str, Range]:
+def apply_dim_guarantees(
+    model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
+) -> dict[str, Range]:
     """Fix ``sizes`` in ``model``, in place; returns ``ranges`` as :func:`resolve_ranges` does.
 
     Raises:

@@ -70,7 +70,7 @@ def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | Non
                 value.meta[_ROLES] = {role: new if name == old else name for role, name in roles.items()}
 
 
-def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
+def transfer_annotation(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
     """Transfer the annotation of ``old`` to ``new``, an equal value.
 
     Args:
@@ -83,7 +83,7 @@ def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
         new.meta[_ROLES] = dict(roles)
 
 
-def tidy(graph: onnx.GraphProto, outer: Sequence[onnx.GraphProto] = ()) -> None:
+def remove_invalid_annotations(graph: onnx.GraphProto, outer: Sequence[onnx.GraphProto] = ()) -> None:
     """Remove duplicate annotations of ``graph``, and annotations that refer to unknown names."""
     if not graph.quantization_annotation:
         return

@@ -29,11 +29,11 @@ class TakenNames:
                 self._nodes[node.name or ""] += 1
                 self._values.update(_names(node.outputs))
 
-    def take_value(self, hint: str) -> str:
+    def reserve_value(self, hint: str) -> str:
         """Reserve an unused value name: ``hint``, or ``hint_1`` and so on."""
         return self._unused_name(hint, self._values)
 
-    def take_node(self, hint: str) -> str:
+    def reserve_node(self, hint: str) -> str:
         """Reserve an unused node name."""
         return self._unused_name(hint, self._nodes)
 

@@ -32,7 +32,7 @@ def readers(value: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
     return (use.node for use in value._uses if use.node.graph is not None)
 
 
-def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]) -> None:
+def replace_inputs(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]) -> None:
     """Replace several inputs of ``node`` by index, in one operation."""
     inputs = list(node.inputs)
     lost: dict[onnx_ir.Value, None] = {}
@@ -49,9 +49,9 @@ def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]
             node._drop_sharding_for_value(value)
 
 
-def read_nothing(node: onnx_ir.Node) -> None:
+def clear_inputs(node: onnx_ir.Node) -> None:
     """Clear all inputs of ``node``."""
-    read_instead(node, dict.fromkeys(range(len(node.inputs))))
+    replace_inputs(node, dict.fromkeys(range(len(node.inputs))))
 
 
 def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()) -> None:
@@ -61,7 +61,7 @@ def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir
         if node not in keep:
             changes.setdefault(node, {})[index] = new
     for node, inputs in changes.items():
-        read_instead(node, inputs)
+        replace_inputs(node, inputs)
 
 
 def replace_within(nodes: Iterable[onnx_ir.Node], values: Mapping[onnx_ir.Value, onnx_ir.Value]) -> None:
@@ -75,7 +75,7 @@ def replace_within(nodes: Iterable[onnx_ir.Node], values: Mapping[onnx_ir.Value,
             if node in inside:
                 changes.setdefault(node, {})[index] = new
     for node, inputs in changes.items():
-        read_instead(node, inputs)
+        replace_inputs(node, inputs)
     for graph in (graph for body in held for graph in with_bodies(body)):
         for index, output in enumerate(graph.outputs):
             if output in values:

@@ -80,7 +80,7 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     return all(form == forms[0] for form in forms)
 
 
-def still_means_the_same(op_type: str, version: int, newer: int) -> bool:
+def keeps_semantics(op_type: str, version: int, newer: int) -> bool:
     """Whether a node has the same semantics in a newer version, which may add attributes and inputs."""
     if newer < version:
         return same_form(op_type, version, newer)

@@ -74,7 +74,7 @@ def view_memberships(proposal: Proposal, default: str) -> Mapping[Partition, Seq
     return found
 
 
-def say_views(group: str, views: Sequence[ViewMembership], cx: Context, owner: str) -> None:
+def remark_on_views(group: str, views: Sequence[ViewMembership], cx: Context, owner: str) -> None:
     """Offer a remark on the views of ``group``, if there are any, to the observers of ``cx``."""
     if views:
         cx.say(owner, lambda: f"{group}: {'; '.join(map(str, views))}")

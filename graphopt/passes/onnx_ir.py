@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ir.io.interoperability import PassBase, take_over
+from graphopt.ir.io.interoperability import PassBase, move_contents
 from graphopt.passes.base import Pass
 from graphopt.passes.import_paths import check_constructor, import_object
 
@@ -47,7 +47,7 @@ class OnnxIrPass(Pass):
         ir.read(*model.graph.initializers.values())  # the pass may read any initializer
         result = made(model)
         if result.model is not model:
-            take_over(model, result.model)
+            move_contents(model, result.model)
         if result.modified or result.model is not model:
             cx.invalidate(self.name)
             cx.end_rewrite(action, first, [])

@@ -186,7 +186,7 @@ class _Run:
             edit.replace(old, new)
             if new in fresh and not was_output:
                 fresh.discard(new)
-                edit.take_over(new, old)
+                edit.transfer_name(new, old)
             for reader in readers:
                 self._push(reader)
         for node in made:

@@ -99,7 +99,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
             reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
             return m.no(reason, function, hint=_MEND)
         if halved:  # does not apply if only x is halved
-            is_not, should = polynomials.written_out(found), polynomials.written_out(form.argument)
+            is_not, should = polynomials.polynomial_text(found), polynomials.polynomial_text(form.argument)
             reason = f"the argument of {form.function} is {is_not}, in a GELU it is {should}"
             refusal = m.no(reason, argument, hint=_MEND)
     return refusal
@@ -162,5 +162,5 @@ def sigmoid_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """x * Sigmoid(2 * p(x)) → FastGelu(x), where x / 2 * (1 + Tanh(p(x))) is a GELU."""
     error = _CLOSE if m.dtype(x) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
     if not polynomials.is_close(polynomials.polynomial_of(y, x), _SIGMOID, error):
-        return m.no(f"the argument of the sigmoid is not {polynomials.written_out(_SIGMOID)}", y)
+        return m.no(f"the argument of the sigmoid is not {polynomials.polynomial_text(_SIGMOID)}", y)
     return _fused_gelu(op, m, x, _TANH)

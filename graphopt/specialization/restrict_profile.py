@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_guarantees import resolve_ranges, vouch
+from graphopt.inputs.dim_guarantees import apply_dim_guarantees, resolve_ranges
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.profile import Pattern, Profile
@@ -39,12 +39,12 @@ def restrict(
     """Fix ``sizes`` in a copy of ``model``, and keep the profiled runs that comply with both guarantees.
 
     Raises:
-        UsageError: no run complies; or a guarantee does not fit the model (:func:`vouch`).
+        UsageError: no run complies; or a guarantee does not fit the model (:func:`apply_dim_guarantees`).
     """
     if not sizes and not ranges:
         return Restricted(model, profile, {})
     fixed = copy(model)
-    limits = vouch(fixed, sizes, ranges)
+    limits = apply_dim_guarantees(fixed, sizes, ranges)
     signature = Signature.of(fixed)
     kept = tuple(pattern for pattern in profile.patterns if _complies(pattern, signature, limits))
     if profile.patterns and not kept:

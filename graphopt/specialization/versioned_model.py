@@ -165,7 +165,7 @@ def _set_results(
         output.type = declared.type
         if graph is not whole:
             continue
-        edit.take_over(output, declared)
+        edit.transfer_name(output, declared)
         for position, value in enumerate(outputs):
             if value is declared:
                 edit.set_output(graph, position, output)

@@ -91,8 +91,8 @@ def test_paths_are_commands_of_optimize(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     Path("weights").touch()
     for words in (["m.onnx"], ["-"], ["folder/", "-q"], ["weights"], ["https://a.b/c"]):
-        assert names_in_other_tools.spelled_out(words, NAMES) == ("optimize", "--dry-run", *words)
+        assert names_in_other_tools.expand_shorthands(words, NAMES) == ("optimize", "--dry-run", *words)
     for words in (["m.onnx", "-o", "out.onnx"], ["m.onnx", "--output=out.onnx"], ["m.onnx", "-oout.onnx"]):
-        assert names_in_other_tools.spelled_out(words, NAMES) == ("optimize", *words)
+        assert names_in_other_tools.expand_shorthands(words, NAMES) == ("optimize", *words)
     for words in (["dump", "m.onnx"], ["simplify", "m.onnx"], ["--help"], [], ["-q", "m.onnx"]):
-        assert names_in_other_tools.spelled_out(words, NAMES) == tuple(words)
+        assert names_in_other_tools.expand_shorthands(words, NAMES) == tuple(words)

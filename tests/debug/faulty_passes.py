@@ -94,7 +94,7 @@ def put(node: ir.Node, cx: Context, made: list[ir.Node]) -> list[ir.Node]:
     was_output = old.is_graph_output()
     cx.edit.replace(old, new)
     if not was_output:
-        cx.edit.take_over(new, old)
+        cx.edit.transfer_name(new, old)
     cx.edit.remove(node)
     made[-1].name = name
     return made

@@ -552,4 +552,4 @@ def test_kernels_lost_for_one_type_are_reported() -> None:
 def test_extended_operator_has_unchanged_semantics(
     op_type: str, version: int, newer: int, same: bool
 ) -> None:
-    assert convert.still_means_the_same(op_type, version, newer) is same
+    assert convert.keeps_semantics(op_type, version, newer) is same

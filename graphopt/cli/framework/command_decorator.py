@@ -87,7 +87,7 @@ def command(
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> int:
             from graphopt.cli.options.path_conflicts import check_apart, written_paths
-            from graphopt.cli.options.resolve_options import take_options
+            from graphopt.cli.options.resolve_options import move_options
 
             assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)
@@ -96,7 +96,7 @@ def command(
             run.invocation.watch(written_paths(context))
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
-                take_options(run, context, values)
+                move_options(run, context, values)
 
                 def call_function() -> int:
                     output: Output = function(run, **values)

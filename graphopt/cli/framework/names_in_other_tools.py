@@ -1,7 +1,7 @@
 """Commands and options of other tools, with their equivalents in graphopt.
 
 The tables map a name to the equivalent command or option, or to a line about an alternative where graphopt
-has no equivalent. The tables provide hints only; :func:`spelled_out` alone changes a command line.
+has no equivalent. The tables provide hints only; :func:`expand_shorthands` alone changes a command line.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ OPTIONS: dict[str, str] = {
 _WORDS = {"help": "--help", "version": "--version"}
 
 
-def spelled_out(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+def expand_shorthands(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     """The command line with its shorthands expanded.
 
     ``help [COMMAND]`` is ``[COMMAND] --help``, ``version`` is ``--version``, and the path of a model without

@@ -41,7 +41,7 @@ def check_idle(sections: Collection[str], why: str, hint: str, besides: Collecti
             raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
 
 
-def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> None:
+def move_options(run: Run, context: click.Context, values: dict[str, Any]) -> None:
     """Move options of ``optimize`` that are not settings from ``values`` to ``run.options``.
 
     Raises:

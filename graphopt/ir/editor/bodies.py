@@ -83,7 +83,7 @@ class BodyEdits(ConstantEdits):
             self._taken.free_values([value])
             assert value.const_value is not None
             constant = self.constant(into, value.const_value, value.name or "constant")
-            name_references.take_over(constant, value, name=True)
+            name_references.transfer_annotation(constant, value, name=True)
             if value.name != constant.name:
                 name_references.rename(self.model, value.name or "", constant.name or "")
             outputs = [constant if output is value else output for output in outputs]

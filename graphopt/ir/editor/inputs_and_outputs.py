@@ -19,7 +19,7 @@ class InputOutputEdits(ValueEdits):
         dims: Sequence[int | str | onnx_ir.SymbolicDim | None] | None,
     ) -> onnx_ir.Value:
         """Add an input to the model. Raises ValueError if its name is taken."""
-        if self._taken.take_value(name) != name:
+        if self._taken.reserve_value(name) != name:
             raise ValueError(f"the model has a value {name!r} already")
         shape = None if dims is None else onnx_ir.Shape(dims)
         value = onnx_ir.Value(name=name, type=onnx_ir.TensorType(dtype), shape=shape)
@@ -98,7 +98,7 @@ class InputOutputEdits(ValueEdits):
         node = self.make_node("Identity", [output], name=f"{output.name}_copy")
         self.append(graph, node)
         copy = node.outputs[0]
-        self.take_over(copy, output)
+        self.transfer_name(copy, output)
         for index, value in enumerate(graph.outputs):
             if value is output:
                 graph.outputs[index] = copy

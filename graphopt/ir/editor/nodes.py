@@ -9,7 +9,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.editor.state import EditorState, detach, graph_of
 from graphopt.ir.nested_graphs import bodies
-from graphopt.ir.value_uses import is_read, read_instead, read_nothing, replace_uses
+from graphopt.ir.value_uses import clear_inputs, is_read, replace_inputs, replace_uses
 
 
 class NodeEdits(EditorState):
@@ -51,7 +51,7 @@ class NodeEdits(EditorState):
 
     def discard(self, node: onnx_ir.Node) -> None:
         """Discard a node from :meth:`make_node` that was never inserted."""
-        read_nothing(node)
+        clear_inputs(node)
         self._taken.free_node(node)
 
     def insert_before(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
@@ -108,7 +108,7 @@ class NodeEdits(EditorState):
         graph = graph_of(node)
         if any(map(is_read, node.outputs)):
             raise ValueError(f"node {node.name!r} can't be removed: its outputs are read")
-        read_nothing(node)
+        clear_inputs(node)
         detach(graph, node)
         self.tally[node.domain, node.op_type] -= 1
         self._taken.free_node(node)
@@ -118,12 +118,12 @@ class NodeEdits(EditorState):
         """Set input ``index`` of ``node`` to ``value``."""
         if index >= len(node.inputs):
             node.resize_inputs(index + 1)
-        read_instead(node, {index: value})
+        replace_inputs(node, {index: value})
         self._changed("input")
 
     def trim_inputs(self, node: onnx_ir.Node, size: int) -> None:
         """Remove the inputs of ``node`` beyond the first ``size``."""
-        read_instead(node, dict.fromkeys(range(size, len(node.inputs))))
+        replace_inputs(node, dict.fromkeys(range(size, len(node.inputs))))
         node.resize_inputs(size)
         self._changed("input")
 

@@ -61,11 +61,11 @@ class EditorState:
 
     def fresh_name(self, hint: str) -> str:
         """An unused value name: ``hint``, or ``hint_1`` and so on."""
-        return self._taken.take_value(hint)
+        return self._taken.reserve_value(hint)
 
     def fresh_node_name(self, hint: str) -> str:
         """An unused node name: ``hint``, or ``hint_1`` and so on."""
-        return self._taken.take_node(hint)
+        return self._taken.reserve_node(hint)
 
     def free_names(self, graph: onnx_ir.Graph) -> None:
         """Release the names of values and nodes of ``graph``, which is about to be removed."""

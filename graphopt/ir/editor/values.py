@@ -50,7 +50,7 @@ class ValueEdits(NodeEdits):
         """
         if old is new:
             return
-        name_references.take_over(new, old, name=False)
+        name_references.transfer_annotation(new, old, name=False)
         keeps_name = not old.is_graph_output() or self._can_be_output(old, new, restores=restores)
         replace_uses(old, new, keep)
         if old.is_graph_output():
@@ -64,16 +64,16 @@ class ValueEdits(NodeEdits):
         graph = producer.graph if producer is not None else old.graph
         assert graph is not None
         if keeps_name:
-            self.take_over(new, old)
+            self.transfer_name(new, old)
         else:
             identity = self.make_node("Identity", [new], name=f"{old.name}_identity")
             graph.append(identity)
             new = identity.outputs[0]
-            self.take_over(new, old)
+            self.transfer_name(new, old)
         for _ in range(graph.outputs.count(old)):
             graph.outputs[graph.outputs.index(old)] = new
 
-    def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
+    def transfer_name(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
         """Transfer the name and declarations of ``old`` to ``new``, and give ``old`` a fresh name.
 
         In bodies, ``new`` keeps its own shape if ``old`` does not declare one: the shape determines the rank
@@ -87,7 +87,7 @@ class ValueEdits(NodeEdits):
         if old.shape is not None or old.graph is self.model.graph:
             new.shape = old.shape
         new.type, new.doc_string = old.type, old.doc_string
-        name_references.take_over(new, old, name=True)
+        name_references.transfer_annotation(new, old, name=True)
         if old.metadata_props:
             new.metadata_props.update(old.metadata_props)
 

@@ -124,7 +124,7 @@ def _unsupported(source: object) -> TypeError:
 PassBase = onnx_ir.passes.PassBase
 
 
-def take_over(model: onnx_ir.Model, other: onnx_ir.Model) -> None:
+def move_contents(model: onnx_ir.Model, other: onnx_ir.Model) -> None:
     """Move the contents of ``other``, which must not be used afterwards, to ``model``."""
     notes = {**model.graph.meta, **other.graph.meta}
     functions, metadata = dict(other.functions), dict(other.metadata_props)

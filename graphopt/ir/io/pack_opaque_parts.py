@@ -20,7 +20,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.folded_initializers import FOLDED, load_record, written_record
 from graphopt.ir.io import serialization_details
-from graphopt.ir.name_references import note_names, tidy
+from graphopt.ir.name_references import note_names, remove_invalid_annotations
 from graphopt.ir.opaque_parts import PACKED, TRAINING_INFO, TYPE
 
 _DECLARED = NAMESPACE + "declared"
@@ -224,7 +224,7 @@ def _unpack_graph(graph: onnx.GraphProto, outer: tuple[onnx.GraphProto, ...] = (
     _strip(graph.metadata_props)
     for tensor in graph.initializer:
         _unpack_tensor(tensor)
-    tidy(graph, outer)
+    remove_invalid_annotations(graph, outer)
     for node in _unpack_nodes(graph.node, (*outer, graph)):
         graph.sparse_initializer.add().CopyFrom(node.attribute[0].sparse_tensor)
         graph.sparse_initializer[-1].values.name = node.output[0]

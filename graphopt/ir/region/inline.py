@@ -119,7 +119,7 @@ def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> l
         was_output = old.is_graph_output()
         edit.replace(old, new, restores=not prefixed and new in fresh)
         if new in fresh and not was_output:
-            edit.take_over(new, old)
+            edit.transfer_name(new, old)
         fresh.discard(new)
     for body in bodies(call):
         edit.clear_body(body)

@@ -11,7 +11,7 @@ from graphopt.ir.nested_graphs import bodies, normal_imports, standard_version, 
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.region.clone import reads
 from graphopt.ir.schema_checks import is_beyond_standard
-from graphopt.ir.value_uses import read_instead, readers
+from graphopt.ir.value_uses import readers, replace_inputs
 
 #: First IR version with functions.
 FUNCTIONS_SINCE = 8
@@ -164,7 +164,7 @@ def outline(
         bare = old.name or ""
         edit.replace(old, new, keep=region.inside)
         if not was_output:
-            edit.take_over(new, old)
+            edit.transfer_name(new, old)
         edit.rename(old, bare)
     replacements = dict(zip(region.inputs, formals, strict=True))
     for node in region.inside:
@@ -172,7 +172,7 @@ def outline(
             index: replacements[value] for index, value in enumerate(node.inputs) if value in replacements
         }
         if outer:
-            read_instead(node, outer)
+            replace_inputs(node, outer)
     normal = normal_imports(imports)
     function = edit.make_function(
         domain,

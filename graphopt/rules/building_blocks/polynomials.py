@@ -93,7 +93,7 @@ def is_close(found: Polynomial | None, expected: Polynomial, error: float) -> bo
     )
 
 
-def written_out(polynomial: Polynomial | None) -> str:
+def polynomial_text(polynomial: Polynomial | None) -> str:
     """The text of a polynomial of one variable."""
     if polynomial is None:
         return "not a polynomial of the other factor"

@@ -169,7 +169,7 @@ class Writer:
                 producer = value.producer()
                 if producer is None or producer.graph is not self.graph or value in returned:
                     value = self.identity(value)
-                self.edit.take_over(value, output)
+                self.edit.transfer_name(value, output)
             returned[value] = None
             self.edit.set_output(self.graph, index, value)
         ir.sort_model(self.edit.model)

@@ -44,7 +44,7 @@ class AutodiffGroups:
         """The pass that outlines the groups."""
         return CreateAutodiffSubgraphs(self.minimum, self.views, self.wrt, self.no_grad)
 
-    def find(self, model: ir.Model, cx: Context) -> Found:
+    def find(self, model: ir.Model, cx: Context) -> AutodiffGrouping:
         """The groups of ``model``.
 
         Raises:
@@ -53,7 +53,7 @@ class AutodiffGroups:
         if self.profile is not None:
             _note(self.profile, model, cx)
         _check_scopes(self.no_grad, model)
-        return Found(self.outlining_pass.policy(cx), model)
+        return AutodiffGrouping(self.outlining_pass.policy(cx), model)
 
     def obstacles(self, model: ir.Model) -> dict[str, str]:
         """The groups that ``differentiate`` inlines, for the profile if there is one."""
@@ -82,7 +82,7 @@ class _Reasons(Observer):
 
 
 @dataclass(frozen=True)
-class Found:
+class AutodiffGrouping:
     """The groups of one model; a :class:`graphopt.partitioning.group_kind.Grouping`."""
 
     policy: AutodiffPolicy

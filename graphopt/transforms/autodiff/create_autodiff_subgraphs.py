@@ -12,7 +12,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import MEMBER_REASON, AutodiffPolicy
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
-from graphopt.partitioning.view_membership import say_views, view_memberships
+from graphopt.partitioning.view_membership import remark_on_views, view_memberships
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 
@@ -55,7 +55,7 @@ class CreateAutodiffSubgraphs(Pass):
             allowed = [(group, action) for group, action in started if action is not None]
             calls = make_functions(cx, [group for group, _ in allowed], policy)
             for (group, action), call in zip(allowed, calls, strict=True):
-                say_views(call.op_type, views[group], cx, self.name)
+                remark_on_views(call.op_type, views[group], cx, self.name)
                 cx.end_rewrite(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:

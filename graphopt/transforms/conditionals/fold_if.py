@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.if_branches import branches_of, take_branch
+from graphopt.control_flow.if_branches import branches_of, inline_branch
 from graphopt.passes.base import Pass
 
 
@@ -39,7 +39,7 @@ class FoldIf(Pass):
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return False
-        cx.end_rewrite(action, node, take_branch(cx, node, taken))
+        cx.end_rewrite(action, node, inline_branch(cx, node, taken))
         return True
 
     def _swap_negated(self, node: ir.Node, cx: Context) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.control_flow.if_branches import Branches, branches_of, positions, put_if
+from graphopt.control_flow.if_branches import Branches, branches_of, insert_if, positions
 from graphopt.passes.base import Pass
 
 
@@ -62,7 +62,7 @@ class MergeIfs(Pass):
         kept = [index for index, output in enumerate(outputs) if ir.is_read(output)] or [0]
         for mine, values in zip(into, returned, strict=True):
             cx.edit.set_outputs(mine, [values[index] for index in kept])
-        merged = put_if(cx, self.name, group.place, group.nodes, into, [outputs[index] for index in kept])
+        merged = insert_if(cx, self.name, group.place, group.nodes, into, [outputs[index] for index in kept])
         for node in reversed(group.nodes):
             cx.edit.remove(node)
         for action, node, nodes in zip(group.actions, group.nodes[1:], moved, strict=True):

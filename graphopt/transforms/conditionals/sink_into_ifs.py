@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.if_branches import branches_of, positions, put_if
+from graphopt.control_flow.if_branches import branches_of, insert_if, positions
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
@@ -52,7 +52,7 @@ class SinkIntoIfs(Pass):
             made = [_apply_in_branch(branch, index, view, cx) for branch in branches]
             outputs = [*node.outputs]
             outputs[index] = view.outputs[0]
-            new = put_if(cx, self.name, node, [node, view], branches, outputs)
+            new = insert_if(cx, self.name, node, [node, view], branches, outputs)
             position[new] = position[node]
             cx.edit.remove(view)
             cx.edit.remove(node)

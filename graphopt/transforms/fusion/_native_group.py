@@ -37,10 +37,10 @@ class FusionGroups:
         """The pass that outlines the groups."""
         return FuseGroups(self.minimum, self.shapes)
 
-    def find(self, model: ir.Model, cx: Context) -> Found:
+    def find(self, model: ir.Model, cx: Context) -> NativeGrouping:
         """Propose groups of ``model``, after dissolving existing ones."""
         dissolve(model, cx)
-        return Found(FusionPolicy(cx, self.minimum, self.shapes), model)
+        return NativeGrouping(FusionPolicy(cx, self.minimum, self.shapes), model)
 
     def obstacles(self, model: ir.Model) -> dict[str, str]:
         """None: kernels are optional."""
@@ -51,7 +51,7 @@ class FusionGroups:
 
 
 @dataclass(frozen=True)
-class Found:
+class NativeGrouping:
     """The groups of one model; a :class:`graphopt.partitioning.group_kind.Grouping`."""
 
     policy: FusionPolicy

@@ -16,7 +16,7 @@ from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
-from graphopt.partitioning.view_membership import say_views, view_memberships
+from graphopt.partitioning.view_membership import remark_on_views, view_memberships
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
 
@@ -77,7 +77,7 @@ class FuseGroups(Pass):
             for (group, action), call in zip(allowed, calls, strict=True):
                 cx.edit.note_origin([call], group.nodes, self.name)
                 ir.mark_fused(call)
-                say_views(call.op_type, views[group], cx, self.name)
+                remark_on_views(call.op_type, views[group], cx, self.name)
                 cx.end_rewrite(action, group.nodes[0], [call])
             changed = changed or bool(calls)
         if changed:

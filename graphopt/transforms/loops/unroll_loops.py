@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.control_flow.known_trip_count import Iterations, Stack, iterations_of
+from graphopt.control_flow.known_trip_count import Iterations, StackedOutput, iterations_of
 from graphopt.control_flow.loops import declare_shape
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
@@ -221,7 +221,7 @@ def _write(
 ) -> list[ir.Node]:
     """Insert the iterations before ``node``, and replace its outputs by theirs; returns the new nodes."""
     current: dict[ir.Value, ir.Value] = {formal: start for formal, start, _, _ in loop.carried}
-    elements: dict[Stack, list[ir.Value]] = {stack: [] for stack in loop.stacks}
+    elements: dict[StackedOutput, list[ir.Value]] = {stack: [] for stack in loop.stacks}
     made: list[ir.Node] = []
     for trip in range(loop.trips):
         given = loop.bind(trip)
@@ -269,7 +269,9 @@ def _shared_constants(node: ir.Node, body: ir.Graph, cx: Context) -> dict[ir.Val
     }
 
 
-def _stack(node: ir.Node, stack: Stack, values: Sequence[ir.Value], owner: str, cx: Context) -> list[ir.Node]:
+def _stack(
+    node: ir.Node, stack: StackedOutput, values: Sequence[ir.Value], owner: str, cx: Context
+) -> list[ir.Node]:
     """Concatenate ``values`` along a new axis."""
     graph = node.graph
     assert graph is not None

@@ -70,7 +70,7 @@ class NodeConversion:
                 assert new is not None
                 cx.edit.replace(old, new)
                 if not was_output:
-                    cx.edit.take_over(new, old)
+                    cx.edit.transfer_name(new, old)
         cx.edit.remove(self.node)
 
     def _update(

@@ -161,7 +161,7 @@ class GuardGroups(Pass):
             type_, was_output = cx.facts.type(old) or old.type, old.is_graph_output()
             edit.replace(old, new, keep=inside)
             if not was_output:
-                edit.take_over(new, old)
+                edit.transfer_name(new, old)
             new.type = new.type or type_
             replaced[old] = new
         moved = edit.split_off(graph, nodes, [], group.outputs, "moved", {})

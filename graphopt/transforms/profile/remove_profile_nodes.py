@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.if_branches import branches_of, take_branch
+from graphopt.control_flow.if_branches import branches_of, inline_branch
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
@@ -73,7 +73,7 @@ class RemoveProfileNodes(Pass):
         for choice in list(ir.readers(check.outputs[0])):
             branches = branches_of(choice)
             if branches is not None and choice.graph is not None:
-                made += take_branch(cx, choice, branches[1])
+                made += inline_branch(cx, choice, branches[1])
         if not ir.is_read(check.outputs[0]):
             cx.edit.remove(check)
         cx.end_rewrite(action, check, made)
