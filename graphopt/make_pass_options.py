@@ -13,6 +13,7 @@ from graphopt.numerics import Numerics
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import CPU
 from graphopt.passes.pipelines import registry
+from graphopt.passes.unknown_names import unknown_pass_or_rule
 from graphopt.util.option_table import pick_options
 
 if TYPE_CHECKING:
@@ -91,10 +92,12 @@ def _rule_names(
                 f"{name!r} is a pass, and only rewrite rules can be selected",
                 hint=f"--passes {name} runs only that pass",
             )
+        if name in registry().pipelines:
+            raise unknown_pass_or_rule(name, registry(), names)
         raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")
     for name in skip:
         if name not in passes and name not in names:
-            raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
+            raise unknown_pass_or_rule(name, registry(), names)
     # a pass and a family of rules may have the same name; then both are skipped
     left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
     return frozenset(left_out), frozenset(rule for name in only for rule in names[name])

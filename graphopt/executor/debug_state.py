@@ -103,8 +103,8 @@ class DebugState:
         strategy: the fusion strategy.
         depth: the number of remaining specializations.
         plans: the plans, the optimized ones first, in the order in which their guards are checked.
-        reasons: numbers of runs of the general plan, by reason. For the first runs of each reason, the text
-            includes the first violated assumption of the nearest plan.
+        reasons: numbers of runs of the general or the profiled plan, by reason. For the first runs of each
+            reason, the text includes the first violated assumption of the nearest plan.
         profiled: the number of runs profiled for the next specialization.
         compiling: whether a specialization is in progress.
         released: whether the original was released.
@@ -179,7 +179,7 @@ class DebugState:
             yield f"all guarded groups: {counted(self.nested_hits, 'nested hit')}, {nested}"
         yield from map(str, self.gradients)
         for reason, count in self.reasons.items():
-            yield f"general {count} ×: {reason}"
+            yield f"{counted(count, 'run')} without specialization: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
         yield from self.remarks
         if self.watched or self.left_out or self.watch_runs:

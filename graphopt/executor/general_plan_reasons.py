@@ -1,4 +1,4 @@
-"""The reasons why runs used the general plan."""
+"""The reasons why runs used the general or the profiled plan."""
 
 from __future__ import annotations
 

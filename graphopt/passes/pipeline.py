@@ -26,7 +26,6 @@ from graphopt.errors import (
     UsageError,
     VerificationFailed,
     blame,
-    unknown,
 )
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
@@ -36,6 +35,7 @@ from graphopt.passes.pass_records import History, PassRecord
 from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Slot, Step
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
+from graphopt.passes.unknown_names import unknown_step
 from graphopt.profile.annotations import value_requiring_gradient
 from graphopt.util.text_tables import counted
 
@@ -313,7 +313,7 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
         elif ":" in item.name:
             yield load_pass(item.name, item.options)
         else:
-            raise _unknown(item.name, registry)
+            raise unknown_step(item.name, registry)
 
 
 def pipeline_text(step: Step, registry: Registry) -> str:
@@ -329,20 +329,3 @@ def pipeline_text(step: Step, registry: Registry) -> str:
         path = f"{type(step).__module__}:{type(step).__qualname__}"
         return path + str(step).removeprefix(step.name)
     return str(step)
-
-
-def _unknown(name: str, registry: Registry) -> UsageError:
-    from graphopt.rules import all_rules
-
-    if any(name in (rule.name, rule.family) for rule in all_rules()):
-        return UsageError(
-            f"{name!r} names rewrite rules, not a pass",
-            hint=f"--passes peephole --only {name} runs them; --skip {name} leaves them out",
-        )
-    if name.endswith(".py"):
-        return UsageError(
-            f"{name!r} is a file: name your own passes as module:Class",
-            hint=f"use {name.removesuffix('.py')}:Class",
-        )
-    known = [*registry.passes, *registry.pipelines]
-    return unknown("pass or pipeline", name, known, "graphopt passes and graphopt pipelines list all")

@@ -138,28 +138,21 @@ class Profile:
         """
         if not isinstance(data, dict) or "graphopt_profile" not in data:
             raise InvalidModel("not a profile", hint="graphopt profile writes one")
-        if data["graphopt_profile"] != _VERSION:
-            raise InvalidModel(
-                f"unsupported profile version {data['graphopt_profile']!r}; supported: {_VERSION}"
-            )
-        patterns, grads = data.get("patterns", []), data.get("requires_grad", {})
+        version = data["graphopt_profile"]
+        if type(version) is not int or version != _VERSION:
+            raise InvalidModel(f"unsupported profile version {version!r}; supported: {_VERSION}")
+        patterns = data.get("patterns", [])
         if not isinstance(data.get("model"), str) or not isinstance(patterns, list):
             raise InvalidModel("malformed profile: model or patterns missing")
-        if not isinstance(grads, dict) or not all(type(wanted) is bool for wanted in grads.values()):
-            raise InvalidModel("malformed profile: requires_grad must map inputs to booleans")
-        zeros = data.get("zero_gradients", {})
-        if not isinstance(zeros, dict) or not all(type(zero) is bool for zero in zeros.values()):
-            raise InvalidModel("malformed profile: zero_gradients must map values to booleans")
-        numbers = [data.get(key, 0) for key in ("watched", "left_out")]
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise InvalidModel("malformed profile: watched and left_out must be natural numbers")
+        _number(data, "runs")  # counts of patterns, which may be hand-written, take precedence
         return cls(
             data["model"],
-            tuple(_pattern(item) for item in patterns),
+            tuple(map(_pattern, patterns)),
             _value_profiles(data.get("values", {})),
-            grads,
-            zeros,
-            *numbers,
+            _booleans(data, "requires_grad"),
+            _booleans(data, "zero_gradients"),
+            _number(data, "watched"),
+            _number(data, "left_out"),
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -233,6 +226,22 @@ def _pattern(data: Any) -> Pattern:
     if not isinstance(data, dict) or type(data.get("count")) is not int or data["count"] < 1:
         raise InvalidModel("malformed pattern: no positive count")
     return Pattern(_value_profiles(data.get("inputs")), data["count"])
+
+
+def _booleans(data: Mapping[str, Any], key: str) -> dict[str, bool]:
+    """The field ``key``, which maps names to booleans; empty if it is missing."""
+    found = data.get(key, {})
+    if not isinstance(found, dict) or not all(type(item) is bool for item in found.values()):
+        raise InvalidModel(f"malformed profile: {key} must map names to booleans, not {found!r}")
+    return found
+
+
+def _number(data: Mapping[str, Any], key: str) -> int:
+    """The field ``key``, a natural number; 0 if it is missing."""
+    found = data.get(key, 0)
+    if type(found) is not int or found < 0:
+        raise InvalidModel(f"malformed profile: {key} must be a natural number, not {found!r}")
+    return found
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.ir.signature import Port, notation
-from graphopt.util.ort_array_conversion import numpy_type
+from graphopt.util.ort_array_conversion import LOW_TYPES, numpy_type
 
 #: Maximum number of elements of a tensor whose contents are recorded.
 MOST_INTS = 16
@@ -21,6 +21,13 @@ MOST_INTS = 16
 Dim = int | str
 #: An unconstrained dim. Two such dims need not be equal.
 ANY = "?"
+#: The largest size of a dim, and the largest integer in contents.
+_LARGEST = 2**63 - 1
+#: Types in onnxruntime's notation, apart from :data:`LOW_TYPES`.
+_TYPE = re.compile(
+    r"tensor\((float|double|float16|u?int(8|16|32|64)|bool|string|complex(64|128))\)"
+    r"|(sparse_tensor|seq|map|optional)\(.+\)"
+)
 #: Kinds of numpy types for strings.
 STRINGS = "OSU"
 
@@ -79,9 +86,13 @@ class ValueProfile:
         """
         if not isinstance(data, dict) or not isinstance(data.get("type"), str):
             raise InvalidModel("malformed value profile: no type")
+        if not _is_type(data["type"]):
+            raise InvalidModel(f"malformed type: {data['type']!r}")
         shape, ints, always = data.get("shape"), data.get("ints"), data.get("always", True)
         if shape is not None and not (isinstance(shape, list) and all(map(_is_dim, shape))):
             raise InvalidModel(f"malformed shape: {shape!r}")
+        if shape is not None and not data["type"].startswith(("tensor(", "sparse_tensor(")) and data["type"]:
+            raise InvalidModel(f"malformed shape: {data['type']} has none")
         if ints is not None and not (isinstance(ints, list) and all(type(item) is int for item in ints)):
             raise InvalidModel(f"malformed contents, not integers: {ints!r}")
         if type(always) is not bool:
@@ -113,9 +124,20 @@ def _are_elements(ints: tuple[int, ...], shape: tuple[Dim, ...] | None) -> bool:
 
 
 def _are_of(ints: list[int], type_: str) -> bool:
-    """Whether ``type_`` is a type of integers or booleans, and all ``ints`` fit into int64."""
-    whole = re.fullmatch(r"tensor\((u?int\d+|bool)\)", type_) is not None
-    return whole and all(-(2**63) <= item < 2**63 for item in ints)
+    """Whether ``ints``, which have to fit into int64, are values of the integer or boolean type ``type_``."""
+    if re.fullmatch(r"tensor\((u?int\d+|bool)\)", type_) is None or (dtype := numpy_type(type_)) is None:
+        return False
+    if dtype.kind == "b":
+        return set(ints) <= {0, 1}
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return all(limits.min <= item <= min(limits.max, _LARGEST) for item in ints)
+
+
+def _is_type(text: str) -> bool:
+    """Whether ``text`` is a type in onnxruntime's notation, or empty for a type that varied."""
+    return text == "" or text in LOW_TYPES or _TYPE.fullmatch(text) is not None
 
 
 def is_symbol(dim: object) -> TypeGuard[str]:
@@ -124,7 +146,7 @@ def is_symbol(dim: object) -> TypeGuard[str]:
 
 
 def _is_dim(dim: Any) -> bool:
-    return (type(dim) is int and dim >= 0) or (isinstance(dim, str) and dim != "")
+    return (type(dim) is int and 0 <= dim <= _LARGEST) or (isinstance(dim, str) and dim != "")
 
 
 def merged(one: Mapping[str, ValueProfile], other: Mapping[str, ValueProfile]) -> dict[str, ValueProfile]:

@@ -255,6 +255,23 @@ def test_unknown_command_suggests_the_nearest(invoke: Invoke) -> None:
     check(invoke("verify"), 2, "missing argument", "such as: graphopt verify model.onnx model.opt.onnx")
 
 
+def test_names_of_another_kind_have_hints(invoke: Invoke, small: Path) -> None:
+    check(invoke("pipelines", "show", ""), 2, "which pipeline?", "hint: graphopt pipelines lists")
+    check(invoke("pipelines", ""), 2, "which pipeline?")
+    check(invoke("passes", ""), 2, "which pass or rule?")
+    for arguments in (["pipelines", "show", "jit"], ["optimize", small, "--pipeline", "jit"]):
+        told = "'jit' is a value of --pipelines, not a pass or pipeline"
+        check(invoke(*arguments), 2, told, "hint: graphopt run MODEL --inputs FOLDER --pipelines jit")
+    check(invoke("pipelines", "builtin"), 2, "'builtin' is a value of --fuser", "--fuser builtin")
+    pipeline = "'O2' is a pipeline, not a pass or rule"
+    for arguments in (
+        ["passes", "O2"],
+        ["optimize", small, "--skip", "O2"],
+        ["optimize", small, "--only", "O2"],
+    ):
+        check(invoke(*arguments), 2, pipeline, "hint: graphopt pipelines show O2")
+
+
 # What the model can't do --------------------------------------------------------------------
 
 

@@ -114,3 +114,28 @@ def test_pipelines_of_the_jit_and_compile_log(invoke: Invoke, requests: Path, tm
     assert "profiled: 2 runs" in invoke(*arguments, "--set", "pipelines=jit").out
     told = invoke(*arguments, "--compile-log", tmp_path / "missing" / "log.jsonl")
     assert told.status == 2 and "missing" in told.err
+
+
+@pytest.mark.parametrize("pipelines", ["preset", "jit"])
+def test_runs_without_specialization_are_not_ascribed_to_a_plan(
+    invoke: Invoke, requests: Path, pipelines: str
+) -> None:
+    arguments = ("--inputs", requests / "a.npz", "--pipelines", pipelines, "--set", "verify=false")
+    outcome = invoke("run", requests.parent / "m.onnx", *arguments)
+    assert "  1 run without specialization: profiling" in outcome.out.splitlines(), outcome.out + outcome.err
+
+
+def test_watch_limit_bounds_the_watched_values(invoke: Invoke, requests: Path) -> None:
+    arguments = (
+        "run",
+        requests.parent / "m.onnx",
+        "--inputs",
+        requests / "a.npz",
+        "--set",
+        "verify=false",
+        "--json",
+    )
+    found = json.loads(invoke(*arguments, "--watch", "all", "--watch-limit", "2").out)
+    assert found["watched"] == 2 and found["left_out"] > 0
+    refused = invoke(*arguments[:-1], "--watch-limit", "2")
+    assert refused.status == 2 and "--watch-limit requires --watch" in refused.err

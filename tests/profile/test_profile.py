@@ -97,6 +97,9 @@ def test_malformed_profile_error_names_the_file(text: str, tmp_path: Path) -> No
         {"type": "tensor(int64)", "ints": [1]},
         {"type": "tensor(float)", "shape": [1], "ints": [1]},
         {"type": "tensor(uint64)", "shape": [1], "ints": [2**63]},
+        {"type": "tensor(uint8)", "shape": [1], "ints": [256]},
+        {"type": "tensor(int4)", "shape": [1], "ints": [8]},
+        {"type": "tensor(bool)", "shape": [1], "ints": [2]},
     ],
 )
 def test_impossible_contents_are_rejected(seen: dict[str, object]) -> None:
@@ -481,11 +484,26 @@ def test_numbers_of_watched_values_and_zero_gradients_are_kept_and_merged() -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"watched": -1}, "watched and left_out must be natural numbers"),
-        ({"left_out": "3"}, "watched and left_out must be natural numbers"),
-        ({"zero_gradients": {"dy": 1}}, "zero_gradients must map values to booleans"),
+        ({"graphopt_profile": True}, "unsupported profile version True"),
+        ({"graphopt_profile": 1.0}, "unsupported profile version 1.0"),
+        ({"model": None}, "model or patterns missing"),
+        ({"runs": "x"}, "runs must be a natural number, not 'x'"),
+        ({"runs": True}, "runs must be a natural number, not True"),
+        ({"watched": -1}, "watched must be a natural number, not -1"),
+        ({"left_out": "3"}, "left_out must be a natural number, not '3'"),
+        ({"patterns": {}}, "model or patterns missing"),
+        ({"patterns": [{"count": 0, "inputs": {}}]}, "no positive count"),
+        ({"patterns": [{"count": 1}]}, "not a mapping by name: None"),
+        ({"values": []}, "not a mapping by name"),
+        ({"values": {"x": {"type": "tensor(complex)"}}}, r"malformed type: 'tensor\(complex\)'"),
+        ({"values": {"x": {"type": "float"}}}, "malformed type: 'float'"),
+        ({"values": {"x": {"type": "tensor(float)", "shape": [2**63]}}}, "malformed shape"),
+        ({"values": {"x": {"type": "seq(tensor(float))", "shape": [1]}}}, "malformed shape"),
+        ({"values": {"x": {"type": "tensor(float)", "always": 1}}}, "malformed always"),
+        ({"requires_grad": {"x": "yes"}}, "requires_grad must map names to booleans"),
+        ({"zero_gradients": {"dy": 1}}, "zero_gradients must map names to booleans"),
     ],
 )
-def test_malformed_numbers_and_zero_gradients(change: dict[str, object], message: str) -> None:
+def test_malformed_fields(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidModel, match=message):
         Profile.from_dict({**Profile("m").to_dict(), **change})

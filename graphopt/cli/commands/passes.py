@@ -12,7 +12,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion_values
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import unknown
+from graphopt.errors import UsageError
 from graphopt.util.text_tables import Block, Line, Table
 
 if TYPE_CHECKING:
@@ -35,17 +35,19 @@ def command(run: Run, name: str | None) -> Output:
     family of rules.
     """
     from graphopt.passes.pipelines import registry
+    from graphopt.passes.unknown_names import unknown_pass_or_rule
     from graphopt.rules import all_rules
 
     known, rules = registry(), all_rules()
     if name is None:
         return _list(known.passes)
+    if not name:
+        raise UsageError("which pass or rule?", hint="graphopt passes lists all")
     if name in known.passes:
         return _describe_pass(known.passes[name], [rule for rule in rules if name == rule.pass_])
     if found := [rule for rule in rules if name in (rule.name, rule.family)]:
         return _describe_rules(found)
-    names = [*known.passes, *(one for rule in rules for one in (rule.name, rule.family))]
-    raise unknown("pass or rule", name, names, "graphopt passes lists all")
+    raise unknown_pass_or_rule(name, known, (one for rule in rules for one in (rule.name, rule.family)))
 
 
 def _list(passes: Mapping[str, type[Pass]]) -> Output:

@@ -33,9 +33,10 @@ def command(run: Run, action: str | None, name: str | None) -> Output:
         raise UsageError(
             "write graphopt pipelines, or graphopt pipelines show NAME", hint="put text into quotes"
         )
-    if name is None and action == "show":
+    text = action if name is None and action != "show" else name
+    if not text:
         raise UsageError("which pipeline?", hint="graphopt pipelines lists the named ones")
-    return _show(name or action)
+    return _show(text)
 
 
 def _list() -> Output:

@@ -62,13 +62,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         help="Record that a gradient is needed for this input.",
     ),
     shared_options.watch_option("shapes"),
-    click.option(
-        "--watch-limit",
-        type=Count(0),
-        metavar="N",
-        default=1024,
-        help="Maximum number of inner values to record.  [default: 1024]",
-    ),
+    shared_options.watch_limit_option(default=1024),
 )
 @shared_options.input_options_of(several=True)
 @shared_options.device_options

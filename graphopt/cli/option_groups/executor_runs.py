@@ -36,6 +36,7 @@ class ExecutorValues:
     most_plans: int | None
     background: bool
     watch: Literal["inputs", "shapes", "all"] | None
+    watch_limit: int | None
     fuser: str | None
     compile_log: Path | None
     no_optimize: bool
@@ -82,6 +83,7 @@ executor_options = shared_options.values_of(
     ),
     _with_inputs("--background", is_flag=True, help="Run the general plan until a specialization is ready."),
     shared_options.watch_option("inputs", **_NEEDS_INPUTS),
+    shared_options.watch_limit_option(requires="--watch", hint="add --watch shapes or --watch all"),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs(
         "--pipelines",
@@ -101,6 +103,7 @@ executor_options = shared_options.values_of(
         excludes=(
             *("--fuser", "--fusion-strategy", "--profiled-runs", "--depth", "--most-plans", "--background"),
             "--watch",
+            "--watch-limit",
             "--pipelines",
         ),
         help="Run the unmodified model.",
@@ -139,6 +142,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         most_plans=chosen.most_plans,
         depth=chosen.depth,
         watch=chosen.watch or "inputs",
+        watch_limit=1024 if chosen.watch_limit is None else chosen.watch_limit,
         compile_log=chosen.compile_log,
     )
     resolve_options.chosen_device(run)

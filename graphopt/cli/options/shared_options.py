@@ -238,6 +238,19 @@ def watch_option(default: str, **relation: Any) -> Decorator:
     return decorator
 
 
+def watch_limit_option(default: int | None = None, **relation: Any) -> Decorator:
+    """``--watch-limit``."""
+    decorator: Decorator = option_relations.option(
+        "--watch-limit",
+        type=Count(0),
+        metavar="N",
+        default=default,
+        help="Maximum number of inner values to record.  [default: 1024]",
+        **relation,
+    )
+    return decorator
+
+
 log_option = click.option(
     "--log",
     shell_complete=completion_values.log_spec,
