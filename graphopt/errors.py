@@ -237,6 +237,10 @@ def exhausted(error: BaseException) -> str | None:
     return None
 
 
+class ConvertedInput(UserWarning):
+    """An array given as an input was converted to the element type of the input."""
+
+
 def unwritable(path: str | os.PathLike[str], error: OSError) -> GraphoptError:
     """The error for a failed write of ``path``: a :class:`ResourceLimit` if the disk is full.
 

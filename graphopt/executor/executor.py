@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.errors import UsageError, unknown
+from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_cache import ModelSource, PlanCache
@@ -20,6 +20,7 @@ from graphopt.executor.specializer import Specializer
 from graphopt.executor.state_loop import StateLoop
 from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
+from graphopt.inputs.run_once import check_dtypes
 from graphopt.ir.signature import Signature
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy
@@ -138,7 +139,8 @@ class Executor:
                 run.
 
         Raises:
-            UsageError: an input is missing or unknown, or ``feeds`` to donate are not a dict.
+            UsageError: an input is missing or unknown, or has another element type, or ``feeds`` to donate
+                are not a dict.
             RuntimeFailure: onnxruntime can't run the model.
         """
         specializer = self._specializer  # a concurrent flush does not affect this run
@@ -146,7 +148,11 @@ class Executor:
             feeds = _emptied(feeds)
         feeds = native_feeds(feeds)
         plan = specializer.plan_for(feeds)
-        found = plan.run(feeds)
+        try:
+            found = plan.run(feeds)
+        except RuntimeFailure:
+            check_dtypes(feeds, specializer.signature)
+            raise
         specializer.ran(plan, feeds, plan.take_observed(found))
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
+from graphopt.errors import ConvertedInput, ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.constraints_from_errors import constraints_from_error
 from graphopt.inputs.dim_bindings import RANKS, Binding, Dimensions, Shape
@@ -299,10 +300,16 @@ class Inputs:
         raise unknown("input", name, self._ports)
 
     def _fit(self, name: str, array: Any) -> Any:
-        """``array`` converted to the element type of the input, if no value changes."""
+        """``array`` converted to the element type of the input, if no value changes except by rounding.
+
+        Warns:
+            ConvertedInput: the array has another element type.
+        """
         port = self._ports[name]
         if port.kind != "tensor":
             raise UsageError(f"input {name!r} is of type {port}; files can contain tensors only")
+        if not isinstance(array, np.ndarray):
+            raise UsageError(f"input {name!r} expects an array, not {type(array).__name__}")
         self._check_shape(port, array.shape)
         wanted = numpy_type(port.type)
         if wanted is None or array.dtype == wanted:
@@ -312,9 +319,14 @@ class Inputs:
         if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
             return array.view(wanted)  # numpy's files store element types of ml_dtypes as raw bits
         if array.dtype.kind in "fiub" and wanted.kind != "O":
-            cast = array.astype(wanted)
-            to_float = wanted.kind not in "iub"
-            if (to_float and array.dtype.kind == "f") or np.array_equal(cast.astype(array.dtype), array):
+            with np.errstate(over="ignore", invalid="ignore"):
+                cast = array.astype(wanted)
+                is_same = np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+            is_rounded = wanted.kind not in "iub" and array.dtype.kind == "f" and _are_finite(cast, array)
+            if is_same or is_rounded:
+                rounded = "" if is_same else ", which rounds some of its numbers"
+                text = f"input {name!r} is converted from {array.dtype} to {wanted}{rounded}"
+                warnings.warn(text, ConvertedInput, stacklevel=2)
                 return cast
         named = "strings" if wanted.kind == "O" else wanted
         raise UsageError(f"input {name!r} expects {named}, the array contains {array.dtype}")
@@ -373,3 +385,8 @@ class Inputs:
             elif array.dtype.kind in "iub":
                 overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
         return overrides
+
+
+def _are_finite(cast: np.ndarray, original: np.ndarray) -> bool:
+    """Whether all finite numbers of ``original`` are finite in ``cast``."""
+    return bool(np.array_equal(np.isfinite(cast.astype(np.float64)), np.isfinite(original)))

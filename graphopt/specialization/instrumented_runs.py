@@ -80,12 +80,13 @@ class InstrumentedRuns:
         """Run the model on ``feeds``, as for :func:`graphopt.run`.
 
         Raises:
-            UsageError: an input is missing or unknown.
+            UsageError: an input is missing or unknown, or has another element type.
             RuntimeFailure: the model fails on ``feeds``.
         """
         signature = Signature.of(self._parts[0].model)
         feeds = native_feeds(feeds)
         run_once.check_feeds(feeds, signature)
+        run_once.check_dtypes(feeds, signature)
         outputs = run_once.named(signature, self._runners[0].run("off", feeds))
         return InstrumentedRun(feeds, feeds, self._observed(feeds, outputs))
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphopt
 from graphopt import api
+from graphopt.errors import UsageError
 from graphopt.ir.io import interoperability
 from tests.cli.conftest import Invoke
 from tests.specialization.models import feeds_of, positions
@@ -139,3 +141,22 @@ def test_watch_limit_bounds_the_watched_values(invoke: Invoke, requests: Path) -
     assert found["watched"] == 2 and found["left_out"] > 0
     refused = invoke(*arguments[:-1], "--watch-limit", "2")
     assert refused.status == 2 and "--watch-limit requires --watch" in refused.err
+
+
+def test_conversions_of_inputs_are_noted_once(invoke: Invoke, requests: Path) -> None:
+    for name in "ab":
+        arrays = dict(np.load(requests / f"{name}.npz"))
+        np.savez(requests / f"{name}.npz", **{key: value.astype(np.int32) for key, value in arrays.items()})
+    for command in ("run", "profile"):
+        outcome = invoke(command, requests.parent / "m.onnx", "--inputs", requests, "--set", "verify=false")
+        assert outcome.status == 0, outcome.err
+        assert outcome.err.count("warning: input 'mode' is converted from int32 to int64") == 1
+
+
+def test_arrays_in_python_are_not_converted() -> None:
+    model, feeds = positions(), feeds_of(1, 8)
+    other = {**feeds, "mode": feeds["mode"].astype(np.int32)}
+    with pytest.raises(UsageError, match="input 'mode' expects int64, the array contains int32"):
+        graphopt.compile(model, verify=False).run(other)
+    with pytest.raises(UsageError, match="input 'mode' expects int64, the array contains int32"):
+        graphopt.record_profile(model, [other])

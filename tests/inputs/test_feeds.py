@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
+from graphopt.errors import ConvertedInput, ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
 from graphopt.inputs.binding_search import find_valid_bindings
 from graphopt.inputs.dim_bindings import Dimensions, describe
 from graphopt.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
@@ -89,7 +89,12 @@ def test_files_are_fed(tmp_path):
 def test_archives_are_fed(tmp_path):
     arrays = {"pixel_values": np.ones((4, 3)), "ids": np.arange(4, dtype=np.int32)}
     np.savez(tmp_path / "all.npz", **arrays)
-    feeds = Inputs(parse(MODEL), InputOptions.parse(files=[f"{tmp_path}/all.npz"])).feeds({"N": 4})
+    with pytest.warns(ConvertedInput) as caught:
+        feeds = Inputs(parse(MODEL), InputOptions.parse(files=[f"{tmp_path}/all.npz"])).feeds({"N": 4})
+    assert [str(item.message) for item in caught] == [
+        "input 'pixel_values' is converted from float64 to float32",
+        "input 'ids' is converted from int32 to int64",
+    ]
     assert feeds["pixel_values"].dtype == np.float32
     assert feeds["ids"].dtype == np.int64
     assert feeds["ids"].tolist() == [0, 1, 2, 3]
@@ -117,6 +122,23 @@ def test_arrays_that_do_not_fit(tmp_path, array, told):
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(UsageError, match=told):
         Inputs(parse(MODEL), InputOptions.parse(files=[f"pixel_values:{tmp_path}/x.npy"]))
+
+
+def test_rounding_is_reported(tmp_path):
+    np.save(tmp_path / "x.npy", np.full((1, 3), 0.1))
+    with pytest.warns(ConvertedInput, match="from float64 to float32, which rounds some of its numbers"):
+        Inputs(parse(MODEL), InputOptions.parse(files=[f"pixel_values:{tmp_path}/x.npy"]))
+
+
+def test_numbers_must_not_become_infinite(tmp_path):
+    np.save(tmp_path / "x.npy", np.full((1, 3), 1e300))
+    with pytest.raises(UsageError, match="expects float32, the array contains float64"):
+        Inputs(parse(MODEL), InputOptions.parse(files=[f"pixel_values:{tmp_path}/x.npy"]))
+
+
+def test_lists_are_no_arrays():
+    with pytest.raises(UsageError, match="input 'ids' expects an array, not list"):
+        Inputs(parse(MODEL), InputOptions(arrays={"ids": [1, 2]}))
 
 
 def test_integers_must_not_change(tmp_path):

@@ -23,7 +23,7 @@ from graphopt.cli.options import completion_values, option_relations
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
-from graphopt.errors import UsageError, nearest_names
+from graphopt.errors import ConvertedInput, UsageError, nearest_names
 from graphopt.optimize_options import OPTIONS
 
 Function = Callable[..., Any]
@@ -99,7 +99,8 @@ def command(
                 move_options(run, context, values)
 
                 def call_function() -> int:
-                    output: Output = function(run, **values)
+                    with run.console.noting(ConvertedInput):
+                        output: Output = function(run, **values)
                     output.show(run.console)
                     return output.status
 

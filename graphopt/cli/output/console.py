@@ -141,6 +141,30 @@ class Console:
             self.note(f"  warning: {item.message}", "caution")
 
     @contextlib.contextmanager
+    def noting(self, kind: type[Warning]) -> Iterator[None]:
+        """Print each warning of ``kind`` in the ``with`` block once, immediately."""
+        with warnings.catch_warnings():
+            others, noted = warnings.showwarning, set[str]()
+
+            def show(
+                message: Warning | str,
+                category: type[Warning],
+                filename: str,
+                lineno: int,
+                file: TextIO | None = None,
+                line: str | None = None,
+            ) -> None:
+                if not issubclass(category, kind):
+                    others(message, category, filename, lineno, file, line)
+                elif str(message) not in noted:
+                    noted.add(str(message))
+                    self.note(f"  warning: {message}", "caution")
+
+            warnings.showwarning = show
+            warnings.simplefilter("always", kind)
+            yield
+
+    @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
         """A progress bar named ``what`` while the ``with`` block runs; nothing unless stderr is a terminal.
 

@@ -124,14 +124,21 @@ class Bundle:
             feeds: as for :func:`graphopt.run`.
 
         Raises:
-            UsageError: an input is missing or unknown, or contains neither numbers nor strings.
+            UsageError: an input is missing or unknown, has another element type, or contains neither numbers
+                nor strings.
             InvalidModel: the file of the variant is damaged.
             RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
         """
         feeds = native_feeds(feeds)
         number = self._dispatch(feeds)
         ready = self._ready[number] or self._session(number)
-        return dict(zip(ready.outputs, ready.run(feeds), strict=True))
+        try:
+            return dict(zip(ready.outputs, ready.run(feeds), strict=True))
+        except RuntimeFailure:
+            from graphopt.inputs.run_once import check_dtypes
+
+            check_dtypes(feeds, self.signature)
+            raise
 
     def run_bound(
         self, values: Mapping[str, OrtValue], *, share: Mapping[str, str] | None = None
