@@ -177,7 +177,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def disable_telemetry() -> None:
-    """Keep the onnxruntime of this process from sending usage data, unless the variable is already set."""
+    """Keep the onnxruntime of this process from sending usage data, unless its variable is already set."""
     for name, value in _NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
 

@@ -14,7 +14,7 @@ _HINT = "differentiate the model before it is optimized; or, for a joint graph, 
 
 
 def check_folded_initializers(cx: Context, ends: Sequence[str], wrt: Iterable[str], by: ByRule) -> None:
-    """Check that gradients of the values ``ends`` are those by the initializers of the original model.
+    """Check that gradients of the values ``ends`` count each initializer of the original model.
 
     Raises:
         UsageError: the values depend on a constant that was folded from a value of ``wrt``, or on a value of

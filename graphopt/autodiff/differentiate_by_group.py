@@ -144,7 +144,7 @@ class ByGroup(ByRule):
         return gradient_regions.end_region(op, inner, cotangents, found)
 
     def excluded(self, cx: Context) -> dict[ir.Value, NoGradient]:
-        """The values whose gradients would have to pass nodes without a gradient, with the error of one."""
+        """The values whose gradients depend on nodes without a gradient, with the error of one such node."""
         found: dict[ir.Value, NoGradient] = {}
         for node in reversed(list(cx.model.graph)) if self.blocked else ():
             error = self.blocked.get(node)

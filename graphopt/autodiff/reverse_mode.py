@@ -64,14 +64,14 @@ class ByRule:
     lowering: str = ""
 
     def begin(self, cx: Context, ends: Sequence[str], wrt: Sequence[str]) -> None:
-        """Prepare the model for the gradients of the values ``ends`` by the values ``wrt``."""
+        """Prepare the model for the gradients of the values ``ends`` with respect to the values ``wrt``."""
 
     def sources(self, node: ir.Node, outputs: Sequence[ir.Value], cx: Context) -> Sequence[ir.Value]:
         """The values to which cotangents may flow from some outputs of ``node``."""
         return ir.reads(node)
 
     def excluded(self, cx: Context) -> Mapping[ir.Value, NoGradient]:
-        """Values whose gradients would have to pass an operator without a gradient, if that is no error."""
+        """Values whose gradients depend on an operator without a gradient, if that is not an error."""
         return {}
 
     def add(self, op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -218,8 +218,8 @@ def active_carries(
     everything = [value for node in nodes for value in (*ir.reads(node), *node.outputs)]
     ends, starts = dict.fromkeys(outputs), dict.fromkeys(wrt)
     while True:
-        # neither walk is limited to the values of the other one: a value that depends on the carried state
-        # need not influence that state again within the same iteration
+        # the walks are independent: a value that depends on the carried state need not influence that state
+        # within the same iteration
         varied = dict(starts)
         _active_nodes(nodes, dict.fromkeys(everything), varied, Backward(), cx)
         active = _active_nodes(nodes, dict(ends), dict.fromkeys(everything), Backward(), cx)

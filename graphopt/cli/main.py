@@ -227,7 +227,7 @@ def _process_age() -> float:
 def _open_closed_streams() -> None:
     """Open the null device for each standard stream that was closed when the process started.
 
-    Otherwise a file or a socket would get the number of the stream, and receive the printed output.
+    Otherwise a new file or socket could have the number of the stream, and receive the printed output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST = 8
 #: Iterations of a loop at which the run exits in a comparison.
 _OCCURRENCES = (0, 1)
-_DIFFERS = "the parts do not compute what the model does"
+_DIFFERS = "the results of the parts differ from those of the model"
 
 
 @checked

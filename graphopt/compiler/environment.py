@@ -205,7 +205,7 @@ class Environment:
         Args:
             original: the model to compare with.
             candidates: models with the same inputs and outputs.
-            subject: the beginning of the error message, "the parts do not compute what the model does".
+            subject: the beginning of the error message, such as "the results of the parts differ".
             signature: require identical signatures.
 
         Raises:

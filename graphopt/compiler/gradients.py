@@ -160,7 +160,7 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
     for half in (found.forward, found.backward):  # onnxruntime may refuse either model
         with contextlib.closing(Artifact(half)) as artifact:
             preflight.try_load(artifact.source)
-    subject = "the two models do not compute what the joint graph does"
+    subject = "the results of the two models differ from those of the joint graph"
     return env.compared(found.joint.model, [rejoin(found)], subject, signature=False)
 
 

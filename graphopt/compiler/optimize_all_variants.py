@@ -83,7 +83,7 @@ class VariantOptimizer:
     def measured_gain(
         self, combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None
     ) -> MeasuredGain:
-        """The measurement of each variant against the general model; ``combine`` makes one model of both."""
+        """Measures variants; ``combine`` builds one model of the general model and a variant."""
         from graphopt.specialization.measured_gain import MeasuredGain
 
         env, tune = self.env, self.env.options["tune"]

@@ -93,5 +93,5 @@ def with_groups(
     if not env.settings.verify:
         return model, None
     return model, env.compared(
-        found.original or found.model, [model], "the groups do not compute what the model does"
+        found.original or found.model, [model], "the results of the groups differ from those of the model"
     )

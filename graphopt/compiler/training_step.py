@@ -57,8 +57,8 @@ def train_step(
         fuser: fuse nodes of the step, and verify the result: ``builtin`` for fused operators of onnxruntime,
             ``native`` also for compiled kernels. By default, nothing is fused.
         by_group: differentiate groups of nodes, as for :func:`differentiate`. A member of ``params`` whose
-            gradient would have to pass an operator without a gradient is not trained; ``excluded`` of the
-            result has the reasons.
+            gradient depends on an operator without a gradient is not trained; ``excluded`` of the result has
+            the reasons.
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:

@@ -47,7 +47,7 @@ class Context:
         attempts: number of rules tried at a node so far.
         remarks: changes by passes to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each distinct decision by cost that passes and rules requested, with its frequency.
-        weighed: the last decision by cost for each pair of a rule or pass and the outputs of its nodes.
+        weighed: the last decision by cost, for each rule or pass and the outputs of its nodes.
         ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 

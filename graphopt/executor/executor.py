@@ -165,9 +165,9 @@ class Executor:
 
         Args:
             values: values of onnxruntime, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
-            share: the input whose value each output is written over, by name of the output, such as
-                ``{"present": "past"}``. The value of the input is then returned as the output. A plan in
-                which this is not safe is skipped; for the general plan, this is an error.
+            share: by name of an output, the input that the output overwrites, such as ``{"present":
+                "past"}``. The value of the input is then returned as the output. A plan in which this is not
+                safe is skipped; for the general plan, this is an error.
 
         Raises:
             UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the

@@ -19,8 +19,8 @@ class ExecutorOptions:
         profiled_runs: the number of runs to profile before each specialization.
         compile: with ``blocking``, runs wait for a specialization; with ``background``, they use the general
             plan.
-        wait: the maximum time that runs wait for a specialization from its start, in seconds, with
-            ``blocking``; after this time, it finishes in the background. ``None``: no limit.
+        wait: with ``blocking``, the maximum time that runs wait for a specialization, in seconds from its
+            start; after this time, the specialization finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The
             models of plans are moved to temporary files, which are written during the delay.
         delay: seconds between the last specialization, or the general plan if no specialization is made, and

@@ -79,7 +79,7 @@ class PlanCache:
         return plan
 
     def fallback(self) -> Plan:
-        """The plan for runs while optimizing is off; the general plan if the original was released."""
+        """The plan that is used while optimizing is off; the general plan if the original was released."""
         plan = self._fallback
         if plan is None:
             with self._fallback_lock:
@@ -96,7 +96,7 @@ class PlanCache:
         return plan
 
     def accepts(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether the original runs on ``feeds``: a run of the plan for runs while optimizing is off."""
+        """Whether the original accepts ``feeds``: a run of the plan that is used while optimizing is off."""
         try:
             self.fallback().run(arrays_of(feeds))
         except GraphoptError:

@@ -2,7 +2,7 @@
 
 The counterpart of the differentiable groups of PyTorch's profiling executor. The set of requested gradients
 is the key of a plan. Separate executors compile the forward and the backward model on first use. The profile
-of the plan has the absent output cotangents, for which the backward model is specialized.
+of the plan records the absent output cotangents, for which the backward model is specialized.
 """
 
 from __future__ import annotations

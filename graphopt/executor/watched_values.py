@@ -17,7 +17,7 @@ from graphopt.transforms.profile.instrument import Watch
 
 
 class AnotherThreadObserves(Exception):
-    """The profile will have the run of another thread, whose intermediate values are being observed."""
+    """The profile will contain the run of another thread, whose intermediate values are being observed."""
 
 
 class WatchedValues:

@@ -246,7 +246,7 @@ def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -
 
 
 def _with_choices(numbers: Array, value_range: ValueRange, generator: np.random.Generator) -> Array:
-    """Replace about half of the elements, or of the only element, by choices of the range."""
+    """Replace about half of the elements, or the only element, by choices of the range."""
     fitting = [
         choice
         for choice in value_range.choices

@@ -34,8 +34,8 @@ _COPIED = 1 << 24
 class MappedFile:
     """A file that is mapped into memory once for all its tensors.
 
-    The old contents remain readable when another file replaces its name, so that a model can be saved over
-    the files that it was loaded from.
+    The old contents remain readable when another file of the same name replaces it, so that a model can be
+    saved over the files that it was loaded from.
     """
 
     def __init__(self, path: Path) -> None:

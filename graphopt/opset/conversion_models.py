@@ -10,9 +10,9 @@ import onnx
 
 from graphopt.errors import UnsupportedModel
 
-#: Converts such a model, which imports only ai.onnx, and one of its nodes by one opset version.
-#: The operands of the node are inputs or, if they are small constants, initializers.
-#: Raises UnsupportedModel if the node can't be converted.
+#: Converts such a model, which imports only ai.onnx, by one opset version; the second argument is the node to
+#: convert. The operands of the node are inputs or, if they are small constants, initializers. Raises
+#: UnsupportedModel if the node can't be converted.
 Adapter = Callable[[onnx.ModelProto, onnx.NodeProto], onnx.ModelProto]
 
 

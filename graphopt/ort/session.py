@@ -82,7 +82,7 @@ def create(
     except Exception as error:  # onnxruntime's errors have no common base class
         raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
     if isinstance(source, bytes):
-        # onnxruntime keeps this for a change of providers; it is as large as the weights
+        # onnxruntime keeps the serialized model for a change of providers; it is as large as the weights
         vars(made)["_model_bytes"] = None
     return made
 

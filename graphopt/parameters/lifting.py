@@ -152,7 +152,7 @@ def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) ->
     record = ir.fold_record(model)
     if not record.digests:
         return
-    # if a tensor has no initializer, it was folded into constants, and these were replaced, too
+    # a tensor without an initializer was folded into constants, which were also replaced
     contents = dict(tensors)
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:

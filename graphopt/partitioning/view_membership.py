@@ -1,7 +1,8 @@
 """The views in and next to each group, and the reasons why they are in the group or not.
 
-PyTorch's JIT keeps views out of differentiable groups, because their results share memory. Values of ONNX
-models never do, so that a policy may include views; this choice is part of the report of each group.
+PyTorch's JIT keeps views out of differentiable groups, because the results of views share memory. Values of
+ONNX models share no memory, so that a policy may include views; this choice is part of the report of each
+group.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def _merged_pairs(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.No
     """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
     for graph in ir.graphs_of(model):
         for node in graph:
-            # few quantized values are quantized again, so that a search from this end visits fewer nodes
+            # few quantized values are quantized again, so the search starts at a QuantizeLinear to visit
+            # fewer nodes
             dequantize = ort_qdq_miscompilation.dequantized_before(node)
             if dequantize is not None and ort_qdq_miscompilation.merges_pairs(cx, dequantize) is node:
                 yield dequantize, node

@@ -1,4 +1,4 @@
-"""Parallel calls of programs that end with the first failure, an interrupt, or the process."""
+"""Parallel calls of programs, which end at the first failure, an interrupt, or the end of the process."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def _number(data: Mapping[str, Any], key: str) -> int:
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:
-    """Check that ``profile``, which may be hand-written, is of ``model`` and fits its declared inputs.
+    """Check that ``profile``, which may be hand-written, is a profile of ``model``, and fits its inputs.
 
     Raises:
         UsageError: the profile is of another model, names an unknown input, or contradicts a declared type,

@@ -98,9 +98,9 @@ def guard_for(
 ) -> Guard:
     """The guard of one specialization for the runs of ``patterns``.
 
-    Dims that varied among the patterns become symbols; with a dynamic kind, so do all dims that are not
-    ``steady``. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is static,
-    and at least two runs fed the input, all with the same contents.
+    Dims that varied among the patterns become symbols; with a dynamic kind, all dims that are not ``steady``
+    become symbols. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is
+    static, and at least two runs fed the input, all with the same contents.
 
     Args:
         profile: the profile of all runs.
@@ -167,7 +167,7 @@ def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]
 
 
 def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
-    """The dims that never varied; of a single pattern only dims of size 1, because others may vary later."""
+    """The dims that never varied; for one pattern, only dims of size 1, because others may vary later."""
     places = [
         (name, axis)
         for name, observed in alike[0].inputs.items()

@@ -71,7 +71,7 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
 
 
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:
-    """For each remaining anchor the rule with the best partial match, if any is close."""
+    """For each remaining anchor, the rule with the best partial match, if one is close."""
     seekers: dict[str, list[Rule]] = {}
     withheld_rules = frozenset(owner for owner, node, _ in cx.options.withheld if not node)
     for rule in rules:

@@ -40,7 +40,7 @@ def run_shared(
     Args:
         model: the model.
         feeds: the inputs, which are copied.
-        share: the input that each output is written over, by name of the output. device, optimizations,
+        share: by name of an output, the input that the output overwrites. device, optimizations,
         choice: as for :func:`graphopt.ort.session.create`.
 
     Raises:

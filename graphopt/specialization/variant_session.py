@@ -116,8 +116,8 @@ class BoundRuns:
 
         Args:
             values: the inputs.
-            buffers: the value that each output is written to, by name of the output; it has the shape and
-                type of the output. An output that is an input or a constant is not written.
+            buffers: by name of an output, the value that the output is written to, of the same shape and
+                type. An output that is an input or a constant is not written.
 
         Raises:
             UsageError: an input is missing or unknown.

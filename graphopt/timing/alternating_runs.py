@@ -49,7 +49,7 @@ class Setup:
         provider_options: options of the CUDA provider.
         optimizations: level of onnxruntime's own optimizations.
         choices: session options by name of the model; other models use onnxruntime's defaults.
-        share: the input that each output is written over in each run, by name of the output.
+        share: by name of an output, the input that the output overwrites in each run.
     """
 
     feeds: Mapping[str, Any]

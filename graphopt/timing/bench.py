@@ -124,7 +124,7 @@ class SharedBuffers:
     """Timed runs that write outputs over inputs; later runs read the outputs of earlier runs.
 
     Attributes:
-        sources: the input that each output is written over, by name of the output.
+        sources: by name of an output, the input that the output overwrites.
         run_once: checks and runs a model in this way; arguments are the model, its inputs, and ``choice``,
             the session options.
     """

@@ -1,1 +1,1 @@
-"""Measured optimization: only rewrites that pay are kept, and the result is never slower than the input."""
+"""Measured optimization: only profitable rewrites are kept, and the result is never slower than the input."""

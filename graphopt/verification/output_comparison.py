@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 #: ``robust``: any number in place of a non-finite number; ``ignore``: none.
 NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 
-#: Deviation, relative to the magnitude of an output, beyond which the output is meaningless because
-#: differently rounded inputs change it.
+#: Deviation of an output for differently rounded inputs, relative to its magnitude, beyond which the output
+#: is meaningless.
 _BLOWN_UP = 1e4
 #: Exponent: huge numbers are above this power of the largest number of their type, 6e33 for float32.
 _HUGE = 0.875

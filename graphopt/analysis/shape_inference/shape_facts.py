@@ -73,7 +73,7 @@ class ShapeFacts:
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
-        """Facts about the model of ``edit``, which listen to edits and check declarations for the editor."""
+        """Facts about the model of ``edit``; edits update them, and the editor checks shapes with them."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,

@@ -18,9 +18,9 @@ from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 
 #: Kernels with at most this many positions are correlated by matrix products. The alternative is a Conv with
-#: the narrow array as kernels. On one core, the products take 1/14 to 1/7 of its time for 1x1 kernels, and
-#: 1/2 to 4/5 for 3x3. For larger kernels, and for kernels with one channel, they take 4/5 to 7/5 and need
-#: many more nodes.
+#: the narrow array as kernels. On one core, the products take 1/14 to 1/7 of the time of the Conv for 1x1
+#: kernels, and 1/2 to 4/5 for 3x3. For larger kernels, and for kernels with one channel, they take 4/5 to
+#: 7/5, and need many more nodes.
 _FEW = 9
 #: The end of an axis, for Slice.
 _END = int(np.iinfo(np.int64).max)

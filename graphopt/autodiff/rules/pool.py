@@ -40,7 +40,7 @@ class _Windows:
             op.cx.edit.set_attribute(node.raw, "ceil_mode", None)
 
     def _ceils_in_vain(self) -> bool:
-        """Whether ceil mode does not change the number of windows.
+        """Whether the number of windows is the same without ceil mode.
 
         A window that would start after the end of x is omitted, but onnxruntime's shape inference counts it
         and rejects operators that combine the result with values of the correct shape.

@@ -149,7 +149,7 @@ class Bundle:
 
         Args:
             values: the inputs.
-            share: the input whose value each output is written over, by name of the output, as for
+            share: by name of an output, the input that the output overwrites, as for
                 :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is skipped.
 
         Raises:

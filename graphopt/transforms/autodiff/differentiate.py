@@ -23,8 +23,8 @@ class Differentiate(Pass):
     its outputs are the gradients of the group's inputs. Nothing calls it in a model without gradients.
 
     A group is inlined, and the reason is reported, if an operator has no gradient, or its gradient needs a
-    newer opset; and in a profiled model, if the group can't be guarded, because the rank of an input is
-    unknown, or its opset is not that of the model.
+    newer opset. In a profiled model, a group is also inlined if it can't be guarded: the rank of an input is
+    unknown, or the opset of the group is not that of the model.
 
     Modelled on ``guardDifferentiableGraph``, ``differentiate`` and ``packGradient`` of PyTorch's JIT.
     """

@@ -79,7 +79,7 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
 
 
 def _only_formal_declares_shape(form: LoopForm, index: int, cx: Context) -> bool:
-    """Whether, if the Loop has no trips, the shape of a stacked output depends on the declared body input."""
+    """Whether the shape of a stacked output depends on the declared body input if the Loop has no trips."""
     return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.trusts_shape(form.formals[index])
 
 

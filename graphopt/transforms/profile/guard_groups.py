@@ -42,7 +42,7 @@ class GuardGroups(Pass):
     with another opset.
 
     Facts are inferred from all annotations. For a value that a group reads, the fact at its first use
-    applies, otherwise the fact at its producer.
+    applies; without one, the fact at its producer.
 
     Modelled on ``guardFusionGroups`` and ``guardDifferentiableGraph`` of PyTorch's JIT, which guard existing
     groups; here the gain determines the nodes of a group.

@@ -130,8 +130,8 @@ def _key(node: ir.Node, cx: Context) -> Hashable | None:
 def _narrows_for_a_cast(node: ir.Node) -> bool:
     """Whether ``node`` is a Cast that another Cast reads.
 
-    If that is the only reader, onnxruntime removes the first Cast, even with optimizations off, and even if
-    the Cast loses digits. Merging two such Casts would change their results.
+    If the second Cast is the only reader, onnxruntime removes the first one, even with optimizations off, and
+    even if the Cast loses digits. Merging two such Casts would change their results.
     """
     return node.op_type == "Cast" and any(reader.op_type == "Cast" for reader in ir.readers(node.outputs[0]))
 

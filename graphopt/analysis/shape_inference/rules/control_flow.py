@@ -176,7 +176,7 @@ def _facts_without_iterations(node: NodeFacts, value: ir.Value, fact: Fact) -> F
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
-    """The fact of a tensor that stacks a value with ``fact`` along a new axis, one per iteration."""
+    """The fact of a tensor that stacks values with ``fact`` along a new axis, one per iteration."""
     if fact.shape is None:
         return Fact(fact.dtype)
     axis = normalize_axis(axis, len(fact.shape) + 1)

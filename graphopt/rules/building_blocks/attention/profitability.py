@@ -47,8 +47,8 @@ class Workload:
 def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> Decision:
     """The fastest of the operators ``possible``, or none if the existing nodes are faster.
 
-    If native kernels are built later, masked attention is left to them: in the operators' softmax the
-    exponentials of masked scores underflow, which is nine times slower.
+    If native kernels are built later, masked attention is left to them: in the softmax of the operators, the
+    exponentials of masked scores underflow, which makes it nine times slower.
 
     Args:
         at: the value named in reports.
