@@ -172,7 +172,7 @@ class NumericsCheck:
 
     Args:
         numerics: numerics class, which sets the tolerance.
-        crashes_only: accept any model that runs, whatever its results.
+        crashes_only: accept any model that runs, regardless of its results.
         libraries: returns the operator libraries of a model, which is compared with and without them.
         failed: a comparison known to fail; only this comparison is run.
     """

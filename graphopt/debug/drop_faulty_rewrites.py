@@ -102,7 +102,7 @@ def repair(
             try:
                 return _rerun(attempt, original, everywhere, [*dropped, more], runs)
             except _FAILURES as error:
-                if not _alike(failure, error):  # the earlier failure is repaired, and another one remains
+                if not _alike(failure, error):  # the earlier failure is repaired, and another failure remains
                     limits, failure = everywhere, error
                     dropped.append(more)
     return _without_passes(attempt, trial, limits, dropped, runs, failure)

@@ -67,7 +67,7 @@ class RunProfile:
         self.profile = Profile("")
 
     def note_failure(self, profile: Profile) -> None:
-        """Note that a specialization for ``profile`` failed."""
+        """Record that a specialization for ``profile`` failed."""
         self._failed_patterns |= {pattern.key for pattern in profile.patterns}
 
     def known_failure(self, feeds: Mapping[str, Any]) -> str | None:

@@ -151,7 +151,7 @@ def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
 
 
 def note_kernel(function: ir.Function, kernel: Kernel) -> None:
-    """Note that ``kernel`` is the kernel of ``function``, so that it is not lowered again."""
+    """Record that ``kernel`` is the kernel of ``function``, so that it is not lowered again."""
     function.graph.meta[_KERNEL] = replace(kernel, name=function.name)
 
 

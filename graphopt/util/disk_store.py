@@ -83,7 +83,7 @@ class Store:
         return key
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The contents of an entry; ``None`` if it is missing, or damaged, in which case it is removed."""
+        """The contents of an entry; ``None`` if it is missing or damaged. Damaged entries are removed."""
         path = self._path(kind, key)
         try:
             content = path.read_bytes()

@@ -166,7 +166,7 @@ def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _T
 
 
 def _always_random(node: ir.Node) -> bool:
-    """Whether ``node`` draws random numbers in every run, whatever its inputs."""
+    """Whether ``node`` draws random numbers in every run, regardless of its inputs."""
     if node.op_type == "Dropout" and len(node.inputs) > 2:
         ratio, training = (ir.scalar_of(value) if value is not None else None for value in node.inputs[1:3])
         return training is True and (node.inputs[1] is None or bool(ratio))

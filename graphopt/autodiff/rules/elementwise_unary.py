@@ -1,4 +1,4 @@
-"""Element-wise operators of one operand, in terms of the operand x or the result y, whichever is shorter.
+"""Element-wise operators of one operand, in terms of the operand x or, if shorter, the result y.
 
 A branch of a Where may overflow at elements that the condition does not select. The operands of such a branch
 are clamped, so that second derivatives stay finite.

@@ -100,7 +100,7 @@ def _is_kept(kind: _Kind) -> bool:
 
 
 def _is_read_from(folder: Path, path: Path) -> bool:
-    """Whether ``path`` is a file of arrays in ``folder``, all of which are read."""
+    """Whether ``path`` is a file of arrays in ``folder``, whose arrays are all read."""
     return path.suffix == ".npz" and path.is_file() and folder.is_dir() and folder.samefile(path.parent)
 
 

@@ -45,7 +45,7 @@ class EditorState:
         return self.epoch - self._undone
 
     def note_undone(self, revision: int, counts: Counter[str]) -> None:
-        """Note that the edits since :attr:`revision` and :attr:`counts` had these values are undone."""
+        """Record that the edits since :attr:`revision` and :attr:`counts` had these values are undone."""
         self._undone += self.revision - revision
         self.counts = counts
 

@@ -34,7 +34,7 @@ def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store, *,
     Args:
         model: the file of the model.
         weights: a key that identifies the contents of its external data.
-        choice: session options, some of which affect optimization.
+        choice: session options; some options affect optimization.
         check: verify checksums of cached files, not only sizes.
 
     Raises:

@@ -145,7 +145,8 @@ def _resolve_symbols(
     """The replacement for each symbol of ``annotations``.
 
     A symbol becomes a size if one of its dims is known, and becomes unconstrained if all its dims are known
-    to be equal. Otherwise it gets a name distinct from the names of the model's dims and of existing guards.
+    to be equal. Otherwise it receives a name distinct from the names of the model's dims and of existing
+    guards.
     """
     sites: dict[str, list[context.Dim | None]] = {}
     for value, profile in annotations.items():
