@@ -16,20 +16,20 @@ from graphopt.errors import UnsupportedModel
 Adapter = Callable[[onnx.ModelProto, onnx.NodeProto], onnx.ModelProto]
 
 
-def replaced(
+def replace_node(
     model: onnx.ModelProto, node: onnx.NodeProto, made: Sequence[onnx.NodeProto], version: int
 ) -> onnx.ModelProto:
-    """``model`` with ``made`` instead of ``node``, at opset ``version``."""
+    """Replace ``node`` by ``made``, and set the opset version; returns ``model``."""
     place = next(index for index, item in enumerate(model.graph.node) if item is node or item == node)
     nodes = list(model.graph.node)
     nodes[place : place + 1] = made
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return moved(model, version)
+    return set_opset(model, version)
 
 
-def moved(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """``model`` at opset ``version``."""
+def set_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """Set the opset version; returns ``model``."""
     model.opset_import[0].version = version
     return model
 
@@ -40,7 +40,7 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return default if found is None else onnx.helper.get_attribute_value(found)
 
 
-def without(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
+def without_attributes(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
     """A copy of ``node`` that lacks the attributes ``names``."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -49,10 +49,10 @@ def without(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
     return copy
 
 
-def renamed(
+def rename_attribute_value(
     model: onnx.ModelProto, node: onnx.NodeProto, name: str, names: Mapping[bytes, str], version: int
 ) -> onnx.ModelProto:
-    """``model`` at opset ``version``, with other names for the values of string attribute ``name``.
+    """Replace the value of the string attribute ``name``, and set the opset version; returns ``model``.
 
     Args:
         names: the new names by old name, the old default first.
@@ -60,9 +60,9 @@ def renamed(
     value = attribute(node, name, next(iter(names)))
     if value not in names:
         raise UnsupportedModel(f"the {name} {value.decode()!r} of {node.op_type} is unknown")
-    made = without(node, name)
+    made = without_attributes(node, name)
     made.attribute.append(onnx.helper.make_attribute(name, names[value]))
-    return replaced(model, node, [made], version)
+    return replace_node(model, node, [made], version)
 
 
 def dims(model: onnx.ModelProto, name: str) -> list[int | str] | None:

@@ -23,11 +23,11 @@ from graphopt.opset.conversion_models import (
     dims,
     element_type,
     int64s,
-    moved,
     no_floats,
-    renamed,
-    replaced,
-    without,
+    rename_attribute_value,
+    replace_node,
+    set_opset,
+    without_attributes,
 )
 
 _Kind = onnx.defs.OpSchema.AttrType
@@ -48,7 +48,7 @@ def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
     axis += rank if axis < 0 else 0
     last = onnx.helper.make_node(node.op_type, list(node.input), list(node.output), axis=rank - 1)
     if axis == rank - 1:
-        return replaced(model, node, [last], 12)
+        return replace_node(model, node, [last], 12)
     order = [index for index in range(rank) if index != axis] + [axis]
     back = [order.index(index) for index in range(rank)]
     last.input[0], last.output[0] = f"{node.name}_moved", f"{node.name}_done"
@@ -57,13 +57,13 @@ def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
         last,
         onnx.helper.make_node("Transpose", [last.output[0]], [node.output[0]], perm=back),
     ]
-    return replaced(model, node, made, 12)
+    return replace_node(model, node, made, 12)
 
 
 def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """``num_outputs``, which allows a smaller last part, is replaced by explicit sizes."""
     if len(node.input) > 1 and node.input[1]:
-        return moved(model, 17)
+        return set_opset(model, 17)
     axis = attribute(node, "axis", 0)
     shape = dims(model, node.input[0]) or []
     size = shape[axis] if -len(shape) <= axis < len(shape) else 0
@@ -73,7 +73,7 @@ def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
     part = -(-size // count)
     sizes = int64s(f"{node.name}_sizes", [min(part, size - part * index) for index in range(count)])
     made = onnx.helper.make_node("Split", [node.input[0], sizes.output[0]], list(node.output), axis=axis)
-    return replaced(model, node, [sizes, made], 17)
+    return replace_node(model, node, [sizes, made], 17)
 
 
 def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -86,11 +86,11 @@ def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     numbers = [] if axes is None else onnx.numpy_helper.to_array(axes).tolist()
     if not numbers and attribute(node, "noop_with_empty_axes", 0):
         raise UnsupportedModel(f"{node.op_type} can't do nothing in opset {version}")
-    made = without(node, "noop_with_empty_axes")
+    made = without_attributes(node, "noop_with_empty_axes")
     del made.input[1:]
     if numbers:
         made.attribute.append(onnx.helper.make_attribute("axes", numbers))
-    return replaced(model, node, [made], version)
+    return replace_node(model, node, [made], version)
 
 
 def _inputs_to_attributes(
@@ -104,7 +104,7 @@ def _inputs_to_attributes(
     version = model.opset_import[0].version - 1
     definition = ir.operator_schema("", node.op_type, version)
     assert definition is not None
-    made = without(node)
+    made = without_attributes(node)
     del made.input[1:]
     for name, value in zip(node.input[1:], names, strict=False):
         if not name:
@@ -124,7 +124,7 @@ def _inputs_to_attributes(
         made.attribute.append(
             onnx.helper.make_attribute(value, numbers if kind in (_Kind.INTS, _Kind.FLOATS) else numbers[0])
         )
-    return replaced(model, node, [made], version)
+    return replace_node(model, node, [made], version)
 
 
 def _is_single(array: np.ndarray) -> bool:
@@ -143,21 +143,21 @@ def _clip_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto
 
 def _resize_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """In opset 12, only the sizes may be omitted; empty tensors replace other omitted inputs."""
-    made = without(node)
+    made = without_attributes(node)
     made.input.extend([""] * (3 - len(node.input)))
     fillers = []
     for index in (1, 2):
         if not made.input[index]:
             fillers.append(no_floats(f"{node.name}_no_{('roi', 'scales')[index - 1]}"))
             made.input[index] = fillers[-1].output[0]
-    return replaced(model, node, [*fillers, made], 12)
+    return replace_node(model, node, [*fillers, made], 12)
 
 
 def _roi_align_to_15(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Opset 15 supports only the mode ``output_half_pixel``, which is not the default of opset 16."""
     if attribute(node, "coordinate_transformation_mode") != b"output_half_pixel":
         raise UnsupportedModel("RoiAlign of opset 15 has only the mode output_half_pixel")
-    return replaced(model, node, [without(node, "coordinate_transformation_mode")], 15)
+    return replace_node(model, node, [without_attributes(node, "coordinate_transformation_mode")], 15)
 
 
 def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -166,14 +166,14 @@ def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Mod
     if shape is None or len(shape) != 4:
         raise UnsupportedModel("GridSample of opset 19 requires exactly two spatial axes")
     names = {b"linear": "bilinear", b"cubic": "bicubic", b"nearest": "nearest"}
-    return renamed(model, node, "mode", names, 19)
+    return rename_attribute_value(model, node, "mode", names, 19)
 
 
 def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Opset 12 supports only one scale for the whole tensor."""
     if dims(model, node.input[1]) not in ([], [1]):
         raise UnsupportedModel(f"{node.op_type} of opset 12 requires one scale for the whole tensor")
-    return replaced(model, node, [without(node, "axis")], 12)
+    return replace_node(model, node, [without_attributes(node, "axis")], 12)
 
 
 def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -207,13 +207,13 @@ def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> 
         onnx.helper.make_node("Mul", [normal, f"{name}_factor"], [f"{name}_scaled"]),
         onnx.helper.make_node("Add", [f"{name}_scaled", f"{name}_term"], list(node.output)),
     ]
-    return replaced(model, node, made, 20)
+    return replace_node(model, node, made, 20)
 
 
 def _group_normalization_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """With one scale and bias per group, it is InstanceNormalization with each group as one channel."""
     x, scale, bias = node.input
-    return replaced(model, node, _by_group(node, x, scale, bias, node.output[0]), 17)
+    return replace_node(model, node, _by_group(node, x, scale, bias, node.output[0]), 17)
 
 
 def _by_group(node: onnx.NodeProto, x: str, scale: str, bias: str, result: str) -> list[onnx.NodeProto]:
@@ -238,9 +238,9 @@ def _flatten_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
     shape = dims(model, node.input[0])
     if axis < 0 and shape is None:
         raise UnsupportedModel("Flatten of opset 10 counts axes from the front, and the rank is unknown")
-    made = without(node, "axis")
+    made = without_attributes(node, "axis")
     made.attribute.append(onnx.helper.make_attribute("axis", axis + len(shape or ()) if axis < 0 else axis))
-    return replaced(model, node, [made], 10)
+    return replace_node(model, node, [made], 10)
 
 
 def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -249,7 +249,7 @@ def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
     shapes = [dims(model, name) for name in node.input]
     if len(shapes) > 1 and (None in shapes or any(shape != shapes[0] for shape in shapes)):
         raise UnsupportedModel(f"{node.op_type} of opset {version} takes equal shapes only")
-    return moved(model, version)
+    return set_opset(model, version)
 
 
 def _allows_only(
@@ -260,7 +260,7 @@ def _allows_only(
     value = attribute(node, name, values[0])
     if value not in values:
         raise UnsupportedModel(f"{node.op_type} has no {name} {value.decode()!r} in opset {version}")
-    return moved(model, version)
+    return set_opset(model, version)
 
 
 #: Steps by operator, opset version, and previous opset version.

@@ -17,11 +17,11 @@ from graphopt.opset.conversion_models import (
     dims,
     element_type,
     int64s,
-    moved,
     no_floats,
-    renamed,
-    replaced,
-    without,
+    rename_attribute_value,
+    replace_node,
+    set_opset,
+    without_attributes,
 )
 from graphopt.opset.downgrade import OLDER
 
@@ -37,7 +37,7 @@ def _clip_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPro
     """The bounds become inputs of the operand's type. For double, the defaults become explicit."""
     dtype = _type_of(model, node)
     is_double = dtype == onnx.TensorProto.DOUBLE
-    made = without(node, "min", "max")
+    made = without_attributes(node, "min", "max")
     constants = []
     for name, default in (("min", -_LARGEST), ("max", _LARGEST)):
         bound = attribute(node, name, default if is_double else None)
@@ -46,7 +46,7 @@ def _clip_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPro
         made.input.append("" if bound is None else constants[-1].output[0])
     while not made.input[-1]:
         made.input.pop()
-    return replaced(model, node, [*constants, made], 11)
+    return replace_node(model, node, [*constants, made], 11)
 
 
 def _pad_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -55,9 +55,9 @@ def _pad_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
     value = attribute(node, "value")
     if value is not None:
         constants.append(constant_node(f"{node.name}_value", [value], _type_of(model, node), []))
-    made = without(node, "pads", "value")
+    made = without_attributes(node, "pads", "value")
     made.input.extend(item.output[0] for item in constants)
-    return replaced(model, node, [*constants, made], 11)
+    return replace_node(model, node, [*constants, made], 11)
 
 
 def _type_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
@@ -90,23 +90,23 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
         nearest_mode=rounding,
     )
     made.attribute.extend(item for item in node.attribute if item.name == "mode")
-    return replaced(model, node, [roi, made], 11)
+    return replace_node(model, node, [roi, made], 11)
 
 
 def _resize_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Omit inputs that are empty tensors, which older versions require."""
-    made = without(node)
+    made = without_attributes(node)
     for index, name in enumerate(node.input):
         if index and 0 in (dims(model, name) or ()):
             made.input[index] = ""
-    return replaced(model, node, [made], 13)
+    return replace_node(model, node, [made], 13)
 
 
 def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Convert to a Resize that never shrinks."""
     made = onnx.helper.make_node("Resize", list(node.input), list(node.output), name=_GROWS)
     made.attribute.extend(node.attribute)
-    return replaced(model, node, [made], 10)
+    return replace_node(model, node, [made], 10)
 
 
 def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -121,7 +121,7 @@ def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
             onnx.helper.make_node(node.op_type, [flat], [done], axis=-1),
             onnx.helper.make_node("Reshape", [done, shape], list(node.output)),
         ]
-        return replaced(model, node, made, 13)
+        return replace_node(model, node, made, 13)
     from onnx import version_converter
 
     op_type, node.op_type = node.op_type, "Softmax"
@@ -133,15 +133,15 @@ def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 def _mean_variance_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Make the axes explicit: the operator's function in the standard is broken without axes."""
-    made = without(node)
+    made = without_attributes(node)
     if attribute(node, "axes") is None:
         made.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
-    return replaced(model, node, [made], 13)
+    return replace_node(model, node, [made], 13)
 
 
 def _grid_sample_from_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Rename the modes, which opset 19 names after two dimensions."""
-    return renamed(
+    return rename_attribute_value(
         model, node, "mode", {b"bilinear": "linear", b"bicubic": "cubic", b"nearest": "nearest"}, 20
     )
 
@@ -162,9 +162,9 @@ def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -
             onnx.helper.make_node("Expand", [column, f"{node.name}_repeats"], [wide]),
             onnx.helper.make_node("Reshape", [wide, f"{node.name}_flat"], [flat]),
         ]
-    changed = without(node)
+    changed = without_attributes(node)
     changed.input[1], changed.input[2] = f"{node.name}_1_flat", f"{node.name}_2_flat"
-    return replaced(model, node, [*made, changed], 21)
+    return replace_node(model, node, [*made, changed], 21)
 
 
 def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -172,7 +172,7 @@ def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
     shapes = [name for item in model.graph.node if item.op_type == "Shape" for name in item.output]
     if node.input[1] in shapes:
         node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
-    return moved(model, 14)
+    return set_opset(model, 14)
 
 
 #: Steps that onnx's converter converts incorrectly, or rejects although they are possible.

@@ -85,7 +85,7 @@ class HarnessMeasurer:
         except GraphoptError:
             return (0, 0, 0)
 
-    def single(self, variant: Variant) -> list[Group] | None:
+    def single_rewrite_groups(self, variant: Variant) -> list[Group] | None:
         try:
             return self._builder.kernels(variant)
         except GraphoptError:

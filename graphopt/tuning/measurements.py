@@ -113,7 +113,7 @@ class Measurer(Protocol):
     def size(self, variant: Variant) -> Size:
         """The size of the model; all zeros if it can't be built."""
 
-    def single(self, variant: Variant) -> list[Group] | None:
+    def single_rewrite_groups(self, variant: Variant) -> list[Group] | None:
         """The groups of single rewrites in a variant; ``None`` if it can't be built."""
 
     def spent(self) -> float:

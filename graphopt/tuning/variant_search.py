@@ -160,7 +160,7 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
     rules = [group for group in groups if not group.whole]
     single = frozenset(owner for group in groups if group.whole for owner in group.owners)
     variant = Variant(found.variant.off - single)
-    now = measurer.single(variant) if variant.off else None
+    now = measurer.single_rewrite_groups(variant) if variant.off else None
     if now is None:
         return list(groups)
     known = {finding.name: finding for finding in found.groups}

@@ -56,7 +56,7 @@ class Made:
         """One node less for each rule that is on, unless it makes nothing smaller."""
         return (100 - len(self.owners - variant.off - self.idle), 0, 0)
 
-    def single(self, variant: Variant) -> list[Group] | None:
+    def single_rewrite_groups(self, variant: Variant) -> list[Group] | None:
         return self.singles(variant)
 
     def spent(self) -> float:
