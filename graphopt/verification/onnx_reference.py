@@ -13,8 +13,9 @@ import onnx
 
 from graphopt import ir
 
-#: Modes: the specification, the widest floats, no negative zeros, or maxima that drop NaN.
-Mode = Literal["plain", "wide", "unsigned", "dropping"]
+#: Modes: the specification, the widest floats (also behind casts to half precision), no negative zeros, or
+#: maxima that drop NaN.
+Mode = Literal["plain", "wide", "unrounded", "unsigned", "dropping"]
 #: Maximum size of weights, in bytes, to embed for the evaluator, which can't read external data.
 _EMBEDDED = 1 << 28
 #: CPU time limit of one evaluation, in seconds. It is CPU time so that no excuse depends on the load of the
@@ -66,9 +67,7 @@ class Reference:
         """The output ``name`` with all floats in numpy's widest type, cached; ``None`` on failure."""
         key = (name, id(feeds))
         if key not in self._known:
-            from graphopt.verification.reference_widest_float import widened
-
-            results = self._run(name, {name: widened(value) for name, value in feeds.items()}, "wide")
+            results = self._run_widened(name, feeds, "wide")
             exact = None
             if results is not None:
                 floats = [value for value in results.values() if _is_float(value)]
@@ -76,6 +75,11 @@ class Reference:
                 exact = WideResult(results[name], finite)
             self._known[key] = (feeds, exact)  # keeping the feeds prevents reuse of their id
         return self._known[key][1]
+
+    def unrounded(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """As :meth:`wide`, with no rounding by casts to half precision."""
+        results = self._run_widened(name, feeds, "unrounded")
+        return None if results is None else results[name]
 
     def is_tie(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
         """Whether an ArgMax (ArgMin) computes the output, and ``indices`` are ties of its own indices.
@@ -99,6 +103,11 @@ class Reference:
             and (indices < data.shape[axis]).all()
             and np.array_equal(np.take_along_axis(data, indices, axis), best, equal_nan=True)
         )
+
+    def _run_widened(self, name: str, feeds: Mapping[str, Any], mode: Mode) -> dict[str, Any] | None:
+        from graphopt.verification.reference_widest_float import widened
+
+        return self._run(name, {name: widened(value) for name, value in feeds.items()}, mode)
 
     def _run(self, name: str, feeds: Mapping[str, Any], mode: Mode = "plain") -> dict[str, Any] | None:
         """Every value that the output called ``name`` depends on, and that output."""
@@ -141,9 +150,14 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
             if time.thread_time() > self.deadline:
                 raise TimeoutError
 
-    of_mode = {"wide": reference_widest_float.OPERATORS, "dropping": reference_dropping_nan.OPERATORS}
+    of_mode: dict[Mode, list[Any]] = {
+        "wide": reference_widest_float.OPERATORS,
+        "unrounded": reference_widest_float.UNROUNDED,
+        "dropping": reference_dropping_nan.OPERATORS,
+    }
     evaluator = Hasty(proto, new_ops=reference_fixes.OPERATORS + of_mode.get(mode, []))
-    change = {"wide": reference_widest_float.widened, "unsigned": _without_negative_zeros}.get(mode)
+    widened = reference_widest_float.widened
+    change = {"wide": widened, "unrounded": widened, "unsigned": _without_negative_zeros}.get(mode)
     if change is not None:
         evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
 

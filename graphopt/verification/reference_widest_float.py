@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,17 @@ class Constant(OpRun):
         return (widened(np.asarray(value)),)
 
 
-class Cast(OpRun):
-    """Cast, which leaves floats unchanged if the target is float32 or double."""
+def _cast(narrow: Collection[int]) -> type[OpRun]:
+    """The operator Cast, which leaves floats unchanged unless the target is in ``narrow``."""
 
-    def _run(self, x: Any, to: int = 1, **options: Any) -> tuple[Any]:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
-        if np.dtype(dtype).kind == "f" and x.dtype.kind == "f" and to not in _NARROW:
-            return (x,)
-        return (widened(x.astype(dtype)),)
+    class Cast(OpRun):
+        def _run(self, x: Any, to: int = 1, **options: Any) -> tuple[Any]:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+            if np.dtype(dtype).kind == "f" and x.dtype.kind == "f" and to not in narrow:
+                return (x,)
+            return (widened(x.astype(dtype)),)
+
+    return Cast
 
 
 class MaxPool(op_max_pool.MaxPool):
@@ -48,4 +52,6 @@ class MaxPool(op_max_pool.MaxPool):
         return np.where(lost > 0, np.nan, found).astype(x.dtype), *places
 
 
-OPERATORS = [Constant, Cast, MaxPool]
+OPERATORS = [Constant, _cast(_NARROW), MaxPool]
+#: The same without casts to half precision: onnxruntime drops a Cast to half precision and back.
+UNROUNDED = [Constant, _cast(()), MaxPool]
