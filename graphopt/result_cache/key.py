@@ -50,7 +50,7 @@ def result_key(model: Mapping[str, str], form: str, settings: Settings, options:
     Raises:
         NotCached: the result depends on an option that has no part in keys.
     """
-    settled: Mapping[str, Any] = settings.settle(options)
+    settled: Mapping[str, Any] = settings.complete_options(options)
     return Key(
         {
             "format": _FORMAT,
