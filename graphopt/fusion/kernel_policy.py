@@ -126,7 +126,7 @@ class FusionPolicy:
         found = find(node)
         return found is not None and found.reduces
 
-    def saved(
+    def saved_bytes(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> Dim | None:
         """Memory traffic that a kernel of ``nodes`` saves, in bytes; ``None`` if sizes are unknown."""

@@ -34,7 +34,7 @@ class Grouping(Protocol):
         """Whether ``value`` requires a gradient; ``None`` for kinds without gradients."""
         ...
 
-    def saved(self, group: Partition) -> Dim | None:
+    def saved_bytes(self, group: Partition) -> Dim | None:
         """The bytes of memory traffic that ``group`` saves; ``None`` if it is not estimated."""
         ...
 

@@ -213,7 +213,7 @@ def _group(
         tuple(map(port, found.inputs(partition))),
         tuple(map(port, partition.outputs)),
         partition,
-        found.saved(partition),
+        found.saved_bytes(partition),
         tuple(views),
     )
 

@@ -104,7 +104,7 @@ class AutodiffGrouping:
         """Whether ``value`` requires a gradient."""
         return value in self.policy.requiring_grad
 
-    def saved(self, group: Partition) -> None:
+    def saved_bytes(self, group: Partition) -> None:
         """Not estimated."""
         return None
 

@@ -72,6 +72,6 @@ class NativeGrouping:
         """Unknown: gradients are irrelevant for kernels."""
         return None
 
-    def saved(self, group: Partition) -> Dim | None:
+    def saved_bytes(self, group: Partition) -> Dim | None:
         """Memory traffic that the kernel saves, in bytes."""
-        return self.policy.saved(group.nodes, self.inputs(group), group.outputs)
+        return self.policy.saved_bytes(group.nodes, self.inputs(group), group.outputs)
