@@ -193,11 +193,15 @@ class Attempt:
 
     def _verify(self, model: ir.Model) -> Verdict:
         """Compare ``model`` with the original."""
+        from graphopt.verification.guarded_groups import verify_with_groups
+
         assert self.verifier is not None, "verification needs a verifier"
         try:
             libraries = () if self.libraries is None else self.libraries(model)
             self.entered("verifying")
-            verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
+            verdict = verify_with_groups(
+                self.verifier, model, numerics=self.options.numerics, libraries=libraries
+            )
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except GraphoptError:  # the original is at fault

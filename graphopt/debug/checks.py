@@ -40,6 +40,7 @@ from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.argument_checks import checked
+from graphopt.verification.guarded_groups import verify_with_groups
 from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier
 
@@ -194,7 +195,8 @@ class NumericsCheck:
     def __call__(self, model: ir.Model) -> str | None:
         signature = not self._crashes_only
         try:
-            verdict = self._verifier.verify(
+            verdict = verify_with_groups(
+                self._verifier,
                 model,
                 numerics=self._numerics,
                 signature=signature,

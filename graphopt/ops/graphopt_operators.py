@@ -44,6 +44,7 @@ the shape of a value marked by ``Profile``, and whether a gradient marked by ``P
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,8 +72,9 @@ GUARD = "Guard"
 SEEN = "seen"
 
 TYPE_CHECK = "TypeCheck"
-#: Metadata of a value, stripped on saving: ``true`` for the condition of an If that chooses between a
-#: specialized and a general version of a group.
+#: Metadata of a value, stripped on saving, for the condition of an If that chooses between a specialized and
+#: a general version of a group: the types and dims of the tensors that the specialized version reads, as JSON
+#: (``{"x": [1, [2, "n"]]}``, with the number of the type in ONNX).
 CHECKED = "graphopt.checked"
 
 #: Functions of :data:`GUARD_DOMAIN` that mark watched values, and counted runs.
@@ -118,10 +120,28 @@ def guarded_branch(node: ir.Node) -> ir.Graph | None:
     condition = node.inputs[0] if (node.domain, node.op_type) == ("", "If") and node.inputs else None
     if condition is None:
         return None
-    if not is_type_check(condition.producer()) and condition.metadata_props.get(CHECKED) != "true":
+    if not is_type_check(condition.producer()) and CHECKED not in condition.metadata_props:
         return None
     branch = node.attributes.get("then_branch")
     return None if branch is None or branch.is_ref() else branch.as_graph()
+
+
+#: The type of a tensor, and its dims if the rank is known.
+CheckedType = tuple[ir.DataType, list[int | str | None] | None]
+
+
+def checked_text(types: Mapping[str, CheckedType]) -> str:
+    """The text of :data:`CHECKED` for tensors by name."""
+    return json.dumps({name: (dtype.value, dims) for name, (dtype, dims) in types.items()})
+
+
+def checked_types(condition: ir.Value | None) -> dict[str, CheckedType]:
+    """The tensors in :data:`CHECKED` of ``condition``; none if there is no such text."""
+    text = "{}" if condition is None else condition.metadata_props.get(CHECKED, "{}")
+    try:
+        return {name: (ir.DataType(dtype), dims) for name, (dtype, dims) in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):  # the user edited a dump
+        return {}
 
 
 def is_profiling_node(node: ir.Node | None, *op_types: str) -> bool:

@@ -95,6 +95,26 @@ def without_inputs(refusal: str, *, given: bool) -> str:
 
 
 @dataclass(frozen=True)
+class GroupComparison:
+    """The comparison of the versions of a guarded group, on inputs that satisfy its assumptions.
+
+    Attributes:
+        group: the name of its first result.
+        comparisons: the number of comparisons.
+        reason: the fault, or the reason why nothing was compared; ``None`` if the versions agree.
+        ok: whether no difference was found.
+    """
+
+    group: str
+    comparisons: int
+    reason: str | None = None
+    ok: bool = True
+
+    def __str__(self) -> str:
+        return f"the guarded group of {self.group}: {self.reason or counted(self.comparisons, 'comparison')}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Whether two models have the same interface and compute the same results.
 
@@ -107,6 +127,8 @@ class Verdict:
         device: the device that ran the models.
         seconds: wall-clock seconds spent.
         peak_bytes: additional peak memory, in this process and in children together.
+        general_rows: comparisons of the candidate with the general versions of all guarded groups.
+        groups: comparisons of the specialized with the general version of each guarded group.
     """
 
     rows: tuple[Row, ...] = ()
@@ -116,11 +138,15 @@ class Verdict:
     device: str = "CPU"
     seconds: float = 0.0
     peak_bytes: int = field(default=0, compare=False)
+    general_rows: tuple[Row, ...] = ()
+    groups: tuple[GroupComparison, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether no difference was found; see :attr:`unverifiable` for whether anything was compared."""
-        return not self.signature and all(row.ok for row in self.rows)
+        rows = (*self.rows, *self.general_rows)
+        same = all(row.ok for row in rows) and all(group.ok for group in self.groups)
+        return same and not self.signature
 
     @property
     def failures(self) -> tuple[Row, ...]:
@@ -154,14 +180,23 @@ class Verdict:
         if self.signature:
             more = f" (and {len(self.signature) - 1} more)" if len(self.signature) > 1 else ""
             return f"the interface changed: {self.signature[0]}{more}"
-        if self.failures:
-            row = self.failures[0]
+        for subject, rows in (
+            ("", self.rows),
+            ("with the general versions of guarded groups, ", self.general_rows),
+        ):
+            failures = [row for row in rows if not row.ok]
+            if not failures:
+                continue
+            row = failures[0]
             output = f"output {row.output!r}: " if row.output else ""
             where = f"{row.binding}, {row.distribution} inputs, optimizations {row.level}"
             where += ", with its library" if row.libraries else ""
             return (
-                f"{output}{row.reason} ({where}; {len(self.failures)} of {len(self.rows)} comparisons failed)"
+                f"{subject}{output}{row.reason} ({where}; {len(failures)} of {len(rows)} comparisons failed)"
             )
+        for group in self.groups:
+            if not group.ok:
+                return str(group)
         if self.unverifiable is not None:
             return f"not verified: {self.unverifiable}"
         return "; ".join((self.agreement, *self.remarks()))
@@ -186,6 +221,11 @@ class Verdict:
         causes = Counter(skipped.cause for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS)
         found = [f"{excused} within rounding error"] if excused else []
         found += [f"{count} skipped for {cause}" for cause, count in causes.items()]
+        if self.groups:
+            compared = sum(group.reason is None for group in self.groups)
+            found.append(
+                f"{compared} of {counted(len(self.groups), 'guarded group')} compared in both versions"
+            )
         return (*found[:-1], f"{found[-1]} (-v)") if found else ()
 
 

@@ -122,6 +122,7 @@ class Verifier:
 
     Attributes:
         given: whether the user gave shapes, arrays or sizes of dims.
+        device, seconds, isolated: the arguments.
 
     Raises:
         InvalidModel, UsageError: the original can't be read, or the options do not fit it.
@@ -143,7 +144,7 @@ class Verifier:
         signature: Signature | None = None,
     ) -> None:
         self.given = options is not None and options.given
-        self._device, self._seconds = device, seconds
+        self.device, self.seconds, self.isolated = device, seconds, isolate
         self._cpu_level = cpu_level
         self._allow_external = allow_external
         self._artifact = Artifact(original, allow_external)
@@ -228,17 +229,14 @@ class Verifier:
             tuple(map(str, changes)),
             tuple(skipped),
             unverifiable,
-            str(self._device),
+            str(self.device),
             meter.seconds,
             meter.peak_bytes + self._runners.peak_bytes,
         )
 
     @property
     def refusal(self) -> str | None:
-        """Reason why nothing can be compared: the original fails on all inputs.
-
-        The first access runs the original.
-        """
+        """Reason why nothing can be compared: the original, which the first access runs, always fails."""
         refusal = self._gathered().refusal
         if refusal is None or self._memory_refusal is not None:
             return self._memory_refusal
@@ -340,7 +338,7 @@ class Verifier:
                     self._inputs,
                     self._original,
                     random=self._random.varies,
-                    seconds=self._seconds / 2,
+                    seconds=self.seconds / 2,
                     quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
                 )
                 share_random_outputs(self._cases.found, self._random)

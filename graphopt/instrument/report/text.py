@@ -234,6 +234,7 @@ def details(verdict: Verdict) -> Iterator[str]:
             where = f"{row.distribution} inputs at {row.binding}, optimizations {row.level}"
             yield f"within rounding error: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
     yield from (f"skipped: {skipped}" for skipped in verdict.skipped)
+    yield from map(str, verdict.groups)
 
 
 def kept(interface: Interface) -> str:

@@ -184,7 +184,11 @@ class GuardGroups(Pass):
 
 def _check_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Node:
     """A node that checks the assumptions of ``region``."""
-    checked = region.assumptions.checked
+    checked, types = region.assumptions.checked, dict[str, graphopt_operators.CheckedType]()
+    for value, dims in region.assumptions.dims.items():
+        dtype = cx.dtype(value)
+        if dtype is not None:
+            types[replaced.get(value, value).name or ""] = dtype, None if dims is None else list(dims)
     check = cx.edit.make_node(
         graphopt_operators.TYPE_CHECK,
         [replaced.get(value, value) for value in checked],
@@ -193,6 +197,7 @@ def _check_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value], 
         name=f"{region.group.outputs[0].name}_check",
     )
     check.outputs[0].type, check.outputs[0].shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
+    cx.edit.note(check.outputs[0], graphopt_operators.CHECKED, graphopt_operators.checked_text(types))
     return check
 
 
@@ -279,6 +284,7 @@ def _branch_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value],
             copier.values[value] = same
     branch = copier.body(graph, graph.outputs)
     branch.name = "special"
+    _rename_checked(branch, copier.values, edit)
     outputs: dict[ir.Value, None] = {}
     for value in branch.outputs:
         if value in outputs or value.producer() is None or value.graph is not branch:
@@ -290,6 +296,17 @@ def _branch_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value],
         outputs[value] = None
     edit.set_outputs(branch, list(outputs))
     return branch
+
+
+def _rename_checked(branch: ir.Graph, copies: Mapping[ir.Value, ir.Value | None], edit: ir.Editor) -> None:
+    """Rename the tensors that checks in ``branch`` name to the names of their ``copies``."""
+    names = {old.name or "": new.name or "" for old, new in copies.items() if new is not None}
+    for node in ir.walk_nodes(branch):
+        if graphopt_operators.is_type_check(node):
+            ok = node.outputs[0]
+            types = graphopt_operators.checked_types(ok)
+            renamed = {names.get(name, name): type_ for name, type_ in types.items()}
+            edit.note(ok, graphopt_operators.CHECKED, graphopt_operators.checked_text(renamed))
 
 
 def _pin(branch: ir.Graph, shapes: Mapping[ir.Value | None, tuple[int, ...] | None], cx: Context) -> None:

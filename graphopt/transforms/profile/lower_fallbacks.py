@@ -77,7 +77,8 @@ class LowerFallbacks(Pass):
         condition = _condition(guard, dict(zip(names, inputs, strict=True)), graph, cx)
         condition.type, condition.shape = ir.TensorType(ir.DataType.BOOL), ir.Shape([])
         if ir.constant_of(condition) is None:
-            cx.edit.note(condition, graphopt_operators.CHECKED, "true")
+            text = node.outputs[0].metadata_props.get(graphopt_operators.CHECKED, "{}")
+            cx.edit.note(condition, graphopt_operators.CHECKED, text)
         made = list(islice(reversed(graph), len(graph) - count))[::-1]
         cx.edit.note_origin(made, [node], self.name)
         return _Lowered(action, condition, made)
