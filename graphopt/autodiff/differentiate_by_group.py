@@ -34,7 +34,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.parameters.selection import is_parameter
 from graphopt.passes.pipelines import registry
 
-#: The pass in whose name groups are differentiated.
+#: The pass that refusals of groups are attributed to.
 _OWNER = "differentiate"
 
 

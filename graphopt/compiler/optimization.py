@@ -261,7 +261,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
 
 
 def _stated_assumptions(dims: Mapping[str, int], options: Options) -> list[str]:
-    """Assumptions of the result that the user stated."""
+    """The user's guarantees that the result relies on."""
     found = []
     if dims:
         found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")

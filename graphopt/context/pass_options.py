@@ -20,14 +20,15 @@ class Options:
 
     Attributes:
         numerics: the least exact class of permitted rewrites.
-        fold_limit: maximum size of a folded constant, in bytes; one that frees as many bytes may be larger.
+        fold_limit: maximum size of a folded constant, in bytes; a constant that frees as many bytes may be
+        larger.
         time_limit: seconds for folding and shape facts together; ``None`` for no limit.
         memory_limit: bytes of memory for folding; ``None`` for no limit.
         dim_ranges: minimum and maximum size of dynamic dims, as the user asserts; ``None`` for no maximum.
         skip: names of passes and rules that must not run.
         only: if given, the only rules that run.
-        refused: pairs of a rule and the name of a node at which it must not be tried; an empty name for all
-            nodes.
+        refused: pairs of a rule and the name of a node at which the rule must not be tried; an empty name for
+            all nodes.
         withheld: rewrites that were tried and then left out: the rule, the name of the node (empty for all
             nodes), and the reason, for explanations of missing fusions.
         share_buffers: pairs of names: an input, and the output that the caller writes over it.

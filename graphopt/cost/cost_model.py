@@ -28,7 +28,7 @@ LEAST_GAIN = 0.98
 #: Number of passes after which the noise of a point is known; the harness needs the same number of processes
 #: for a claim.
 ENOUGH_PASSES = 5
-#: Operators with figures that no rule uses, with the behaviour of the rules. Most of these operators compute
+#: Operators whose figures no rule uses, and whether rules use the operators. Most of these operators compute
 #: less than the replaced nodes.
 UNUSED_FIGURES = {
     "LayerNormalization": "used anyway",

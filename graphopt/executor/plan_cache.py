@@ -132,7 +132,7 @@ class PlanCache:
     def prepare_release(self, plans: Sequence[Plan]) -> None:
         """Do the slow part of :meth:`release`, so that the release frees memory without delay.
 
-        The release repeats whatever fails, and has the reason.
+        If this fails, the release tries again, and reports the reason.
         """
         with self._releasing, contextlib.suppress(Exception):
             if self.original.model is not None:

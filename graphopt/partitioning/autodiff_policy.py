@@ -35,8 +35,8 @@ class AutodiffPolicy:
         cx: analyses of the model.
         wrt: the variables of differentiation, as for :func:`graphopt.partitioning.requires_grad.sources`.
         minimum: the minimum size of a group, in distinct computations; Identity and Constant do not count.
-        views: whether operators that only move elements may be members. In PyTorch's JIT, they may not,
-            because a view shares memory with its operand.
+        views: whether operators that only move elements may be members. PyTorch's JIT excludes such
+            operators, because a view shares memory with its operand.
         no_grad: names of nodes, or of scopes of nodes, whose results have no gradient.
     """
 

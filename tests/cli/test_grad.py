@@ -77,7 +77,7 @@ def test_no_gradient_at_all_is_an_error(invoke: Invoke, model: Path) -> None:
 
 
 def test_by_group(invoke: Invoke, tmp_path: Path) -> None:
-    """A parameter before an operator without a gradient is left out; the other one is trained."""
+    """A parameter whose gradient depends on an operator without one is left out; the other is trained."""
     text = """m (float[B,2] x) => (float[B,2] y, float[B,2] z, float[1] total)
         <float[2,2] w = {1, 2, 3, 4}, float[2,2] v = {1, 2, 3, 4}, int64[1] one = {1}> {
         a = MatMul(x, w) y = Tanh(a) b = MatMul(x, v) z = com.microsoft.SampleOp(b)

@@ -76,7 +76,7 @@ class _Norm:
         return op.Mul(left, self.inverse)
 
     def scaled(self, dy: _Maybe, scale: ir.Value, bias: _Maybe) -> tuple[_Maybe, _Maybe, _Maybe]:
-        """The gradients of x, scale and bias; the latter broadcast to x̂."""
+        """The gradients of x, scale and bias, for a scale and a bias that broadcast to x̂."""
         if dy is None:
             return None, None, None
         op, dy = self.op, self.wide(dy)
@@ -261,7 +261,7 @@ def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cot
 def _by_channel(
     norm: _Norm, dy: ir.Value, scale: ir.Value, others: list[int]
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The gradients of x, scale and bias; the latter do not vary along ``others``."""
+    """The gradients of x, scale and bias; scale and bias do not vary along ``others``."""
     op = norm.op
     dscale = op.ReduceSum(op.Mul(dy, norm.hat), others, keepdims=0)
     return norm.back(op.Mul(dy, scale)), dscale, op.ReduceSum(dy, others, keepdims=0)

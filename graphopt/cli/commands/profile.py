@@ -143,7 +143,7 @@ def _requested_runs(
 
 
 def _earlier(path: Path, current: Profile) -> Profile:
-    """The profile in ``path``, which is of the same model as ``current``."""
+    """The profile in ``path``, which must be of the same model as ``current``."""
     from graphopt.profile import Profile
 
     found = Profile.read(path)

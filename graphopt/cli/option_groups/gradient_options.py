@@ -13,7 +13,7 @@ def by_group_option() -> Decorator:
         "--by-group",
         is_flag=True,
         help="Differentiate groups of nodes: each becomes a forward and a backward function. Parameters"
-        " before an operator without a gradient are left out.",
+        " whose gradients depend on an operator without a gradient are left out.",
     )
     return decorator
 

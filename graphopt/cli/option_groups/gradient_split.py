@@ -81,7 +81,7 @@ def groups_of(joint: Joint | TrainingStep) -> dict[str, Any]:
 
 
 def group_lines(joint: Joint | TrainingStep) -> Iterator[str]:
-    """Lines about groups, and about parameters before an operator without a gradient."""
+    """Lines about groups, and about parameters that are left out."""
     if joint.groups is not None:
         yield f"  groups    {joint.groups}"
     for name, reason in joint.inlined.items():

@@ -43,9 +43,9 @@ def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None)
 
 
 def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray | None:
-    """The elements along ``axis``, of length ``size``, of ``array`` broadcast to ``rank`` dims.
+    """The elements of ``array``, broadcast to ``rank`` dims, along ``axis`` of length ``size``.
 
-    ``None`` if it varies along another axis, or if broadcasting would widen the tensor.
+    ``None`` if ``array`` varies along another axis, or if broadcasting would widen the tensor.
     """
     if not array.ndim <= rank > axis:
         return None

@@ -36,7 +36,7 @@ def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
 
 
 def _scaled(op: Any, x: Any, variance: Any, scale: Any) -> Iterator[Any]:
-    """x over the root of ``variance``, with ``scale`` multiplied by the inverse or by x first."""
+    """x over the root of ``variance``, times ``scale``, which multiplies the inverse or x first."""
     yield op.Mul(x, op.Div(scale, op.Sqrt(variance)))
     yield op.Div(op.Mul(x, scale), op.Sqrt(variance))
     for inverse in _inverses(op, variance):

@@ -44,7 +44,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Heads:
-    """A tensor by heads, with its existing representations, at least one.
+    """A tensor by heads; at least one of its representations exists.
 
     Attributes:
         shape: B, N, S and D.

@@ -72,7 +72,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
     """Analyze ``value`` as attention scores; the refusal names the operator that does not fit.
 
     Args:
-        parts: whether batches and heads are merged in the products, and perhaps not elsewhere.
+        parts: whether batches and heads are merged in the products; they may be separate elsewhere.
     """
     terms: list[Term] = []
     scale = 1.0
