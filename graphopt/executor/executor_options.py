@@ -23,8 +23,8 @@ class ExecutorOptions:
             start; after this time, the specialization finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The
             models of plans are moved to temporary files, which are written during the delay.
-        delay: seconds between the last specialization, or the general plan if no specialization is made, and
-            the release.
+        delay: seconds from the last specialization to the release; without specializations, from the general
+            plan.
         most_plans: the maximum number of optimized plans; the least recently used one is evicted, and its
             specialization still counts towards ``depth``. Its inputs then count as new.
         depth: the maximum number of specializations, failed ones included; by default that of the strategy.

@@ -50,7 +50,7 @@ def unknown_pass_or_rule(name: str, registry: Registry, rules: Iterable[str]) ->
 
 
 def _value_of_option(name: str, kind: str) -> UsageError | None:
-    """The error for a value of an option in the place of ``kind``; ``None`` for other names."""
+    """The error if ``name`` is a value of an option, not a ``kind``; ``None`` for other names."""
     if name not in _VALUES:
         return None
     option = _VALUES[name].split()[-2]

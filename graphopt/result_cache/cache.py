@@ -27,7 +27,7 @@ class ResultCache:
 
     @contextlib.contextmanager
     def reserved(self, key: Key, waits: Callable[[], None] = lambda: None) -> Iterator[StoredResult | None]:
-        """The stored result, or ``None``, in which case the ``with`` block builds it.
+        """The stored result; ``None`` if the ``with`` block has to build it.
 
         While one process builds a result, others that need the same result wait for it.
 
@@ -39,7 +39,7 @@ class ResultCache:
             return
         waits()
         with self.local.building(key.digest):
-            yield self.find(key.digest)  # another process may have stored it
+            yield self.find(key.digest)  # another process may have stored the result
 
     def store(self, key: Key, nbytes: int, fill: Callable[[Path], None]) -> str | None:
         """Store a result of ``nbytes`` bytes, which ``fill`` writes; returns the reason of a failure."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphopt.result_cache.stored_result import StoredResult
 
-#: The part that describes the file of a result; a key without it stands for all forms.
+#: The part that describes the file of a result; a key without this part represents all forms.
 FORM = "form"
 
 
@@ -29,7 +29,7 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[Diffe
 def nearest(
     parts: Mapping[str, str], results: Iterable[StoredResult]
 ) -> tuple[StoredResult, list[Difference]] | None:
-    """The stored result whose key has the fewest differences, a result of the same model if there is one."""
+    """The stored result with the fewest differences, among results of the same model if there are any."""
     found: tuple[StoredResult, list[Difference]] | None = None
     best = (2, 0)
     for result in results:

@@ -53,7 +53,7 @@ def code_parts() -> dict[str, str]:
 
 
 def modules_named_in(*texts: str) -> dict[str, str]:
-    """A digest for each module that ``texts``, pipelines or passes, name as ``module:name``.
+    """A digest for each module that pipelines or passes in ``texts`` name as ``module:name``.
 
     Raises:
         NotCached: the module is not found.
@@ -86,7 +86,7 @@ def _distributions() -> Iterator[tuple[str, tuple[str, Path]]]:
     """The normalized name of each installed distribution, with its version and the folder of its metadata.
 
     The metadata itself is not read: importing and using :mod:`importlib.metadata` would take longer than the
-    rest of a hit. Of several distributions with a name, the last one is the first of ``sys.path``.
+    rest of a hit. If several distributions have a name, the first one on ``sys.path`` is the last one here.
     """
     for folder in reversed(sys.path):
         try:

@@ -72,8 +72,8 @@ class LocalLevel:
     def building(self, key: str) -> Iterator[bool]:
         """Mark an entry as being built during the ``with`` block.
 
-        If another process builds it, wait for the end of that first. In stores without locks, and after a
-        long wait, several processes may build the same entry.
+        If another process builds the entry, the block begins after that process has finished. In stores
+        without locks, and after a long wait, several processes may build the same entry.
 
         Yields:
             Whether there was a wait.
@@ -90,7 +90,7 @@ class LocalLevel:
                     yield False
                     return
             with publish.locked(folder, _PATIENCE):
-                pass  # if the other process failed, all that waited for it build at the same time
+                pass  # if the other process failed, all waiting processes build the entry at the same time
             yield True
         finally:
             with contextlib.suppress(OSError):

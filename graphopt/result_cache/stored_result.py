@@ -32,7 +32,7 @@ class StoredReport:
         texts: its lines and tables, for each level of detail, as data.
         warnings: the warnings of the run, each with its hint.
         seconds: wall time of the current run by stage.
-        libraries: none: results with native kernels are not stored.
+        libraries: empty, because results with native kernels are not stored.
     """
 
     data: Mapping[str, Any]

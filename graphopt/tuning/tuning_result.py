@@ -127,7 +127,7 @@ class Tuning:
             yield f"the machine is busy: differences up to {noise:.0%} could not be distinguished from noise"
 
     def _unmeasured(self) -> Iterator[str]:
-        """A line with a sufficient budget, if no group or not all kernels were measured."""
+        """A line with a sufficient budget, if no group was measured, or some kernel was not."""
         groups = self.decision.groups
         late = sum(finding.measurement is None for finding in self.kernels_reverted)
         minutes = max(math.ceil(len(groups) / _GROUPS_PER_MINUTE), int(self.seconds // 60) + 1)

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 from graphopt.errors import UsageError
 
 T = TypeVar("T")
-#: The role of an option or setting in the result cache: part of the key; without influence on results; or
-#: results are neither stored nor reused while it is set.
+#: The role of an option or setting in the result cache: ``key``: a part of the key; ``ignored``: it does not
+#: influence results; ``bypass``: results are neither stored nor reused while it is set.
 CacheRole = Literal["key", "ignored", "bypass"]
 
 

@@ -34,8 +34,9 @@ _DEFAULTS = "{}"
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
     """Save ``found`` to ``folder``; returns the files, the plan first.
 
-    Weights that models share are written once. ``folder`` is replaced atomically by a temporary folder beside
-    it: it contains either the old or the new bundle, even if the process is killed. Of concurrent writers,
+    Weights that models share are written once. A temporary folder beside ``folder`` replaces it atomically,
+    so that ``folder`` contains either the old or the new bundle, even if the process is killed. Of concurrent
+    writers,
         the last writer wins.
 
     Args:
