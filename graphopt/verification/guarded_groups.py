@@ -42,7 +42,7 @@ def verify_with_groups(
 ) -> Verdict:
     """As ``verifier.verify``; the verdict also compares the guarded groups of ``model``, if it has any.
 
-    Groups are compared if the whole model agrees, and not if ``like`` limits the comparison.
+    Groups are compared only if the whole model agrees, and ``like`` is ``None``.
     """
     verdict = verifier.verify(model, numerics=numerics, like=like, **options)
     guarded = list(_guarded(model)) if verdict.ok and like is None else []

@@ -35,11 +35,11 @@ class GuardGroups(Pass):
     A group ``f`` has the nodes about which the annotated shapes imply additional facts. It is replaced by
     ``If(TypeCheck(x)) {g(x)} else {f(x)}``, where ``g`` is ``f`` simplified for the shapes that the check
     names. ``g`` must save more executed nodes than the guard costs. Both branches share outer values, such as
-    weights. Groups with native kernels may be parts of larger groups, and get kernels for the known sizes.
-    Bodies of ungrouped nodes, and functions that are autodiff groups, have separate groups. Nodes whose group
-    is not guarded are unchanged, and the reason is reported. Guarded groups are not visited again. Functions
-    that are autodiff groups, but can't be guarded, are inlined first: those with inputs of unknown rank, or
-    with another opset.
+    weights. Groups with native kernels may be parts of larger groups; their specialized versions have kernels
+    for the known sizes. Bodies of ungrouped nodes, and functions that are autodiff groups, have separate
+    groups. Nodes whose group is not guarded are unchanged, and the reason is reported. Guarded groups are not
+    visited again. Functions that are autodiff groups, but can't be guarded, are inlined first: those with
+    inputs of unknown rank, or with another opset.
 
     Facts are inferred from all annotations. For a value that a group reads, the fact at its first use
     applies; without one, the fact at its producer.
