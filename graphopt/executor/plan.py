@@ -103,6 +103,8 @@ class Plan:
         Raises:
             RuntimeFailure: onnxruntime can't load the model.
         """
+        if self._ready is not None:
+            return self._ready
         with self._lock:
             if self._ready is None:
                 model_of, host = self._session_model(), self.host

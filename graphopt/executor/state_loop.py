@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.executor.pytree import as_array
@@ -14,10 +15,10 @@ from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.process.fork_safe_lock import ForkSafeLock
-from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value, type_and_shape
+from graphopt.specialization.ort_values import interfaces, ort_value, owning_value, type_and_shape
 from graphopt.specialization.shared_buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
-from graphopt.util.ort_array_conversion import from_ort_value
+from graphopt.util.ort_array_conversion import from_ort_value, native_feeds
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -31,12 +32,16 @@ class _Ports:
 
     Attributes:
         signature: the inputs and outputs of the model.
+        types: the types of the inputs.
         sources: the input by output, for each state.
+        required: inputs of the state that need a value.
         results: the other outputs.
     """
 
     signature: Signature
+    types: dict[str, str]
     sources: dict[str, str]
+    required: list[str]
     results: list[str]
 
     @classmethod
@@ -51,7 +56,9 @@ class _Ports:
                 raise UsageError(
                     f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
                 )
-        return cls(signature, sources, [port.name for port in signature.outputs if port.name not in sources])
+        required = [port.name for port in signature.fed if port.name in sources.values()]
+        results = [port.name for port in signature.outputs if port.name not in sources]
+        return cls(signature, signature.input_types, sources, required, results)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class _State:
     """The state between two calls.
 
     Attributes:
-        values: the value of each input.
+        values: the value of each input: an array, or a value of onnxruntime.
         facts: the interface of these values for guards.
         own: inputs whose values the loop may overwrite.
         constant: outputs that had the type and shape of their inputs in the last call.
@@ -69,18 +76,23 @@ class _State:
             change ``values``.
     """
 
-    values: dict[str, OrtValue] = field(default_factory=dict)
-    facts: dict[str, BoundValue] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     constant: frozenset[str] = frozenset()
-    spare: dict[str, OrtValue] = field(default_factory=dict)
+    spare: dict[str, Any] = field(default_factory=dict)
     key: object = None
     buffers: dict[str, OrtValue] = field(default_factory=dict)
+
+    @property
+    def ort_values(self) -> dict[str, OrtValue]:
+        """The values as values of onnxruntime."""
+        return {name: owning_value(value) for name, value in self.values.items()}
 
     @cached_property
     def memory(self) -> Spans:
         """The memory of the values."""
-        return Spans.of(self.values)
+        return Spans.of(self.ort_values)
 
 
 @dataclass(frozen=True)
@@ -92,45 +104,49 @@ class _Step:
         given: the inputs that belong to the caller.
         values, feeds: all inputs, and their interface for guards.
         key: equal for calls with the same plan and the same types of given inputs.
-        buffers: the values that outputs are written to.
+        buffers: the values that outputs are written to; ``None`` for a call on arrays.
     """
 
     plan: Plan
-    given: dict[str, OrtValue]
-    values: dict[str, OrtValue]
-    feeds: dict[str, BoundValue]
+    given: dict[str, Any]
+    values: dict[str, Any]
+    feeds: dict[str, Any]
     key: object
-    buffers: dict[str, OrtValue]
+    buffers: dict[str, OrtValue] | None
 
     def overwritten(self, sources: Mapping[str, str]) -> set[str]:
         """The inputs whose values the call overwrites; ``sources`` has the input for each output."""
-        bound = ((sources[output], buffer) for output, buffer in self.buffers.items())
+        bound = ((sources[output], buffer) for output, buffer in (self.buffers or {}).items())
         return {source for source, buffer in bound if buffer is self.values.get(source)}
 
-    def next_state(self, found: Mapping[str, OrtValue], sources: Mapping[str, str], last: _State) -> _State:
+    def next_state(self, found: Mapping[str, Any], sources: Mapping[str, str], last: _State) -> _State:
         """The outputs ``found`` as the state; previous values of the same types are buffers of the next call.
 
         ``last`` is the state before the call.
         """
         state = {source: found[output] for output, source in sources.items()}
-        facts = bound_values(state)
-        callers = {id(value) for value in self.given.values()}
-        # an output may be the value of an input
-        uses = Counter(map(id, state.values()))
-        own = {source for source, value in state.items() if id(value) not in callers and uses[id(value)] == 1}
-        constant, spare = set(), {}
+        facts = interfaces(state)
+        constant = frozenset(
+            output for output, source in sources.items() if _are_alike(self.feeds.get(source), facts[source])
+        )
+        if not constant:  # no buffer can be reused
+            return _State(state, facts)
+        shared = {id(value) for value in self.given.values()}
+        uses = list(map(id, state.values()))
+        if len(set(uses)) < len(uses):  # an output that is an input is the same value
+            shared |= {use for use in uses if uses.count(use) > 1}
+        own = frozenset(source for source, value in state.items() if id(value) not in shared)
+        spare = {}
         for output, source in sources.items():
-            old, new = self.feeds.get(source), facts[source]
-            if old is None or (old.dtype, old.shape) != (new.dtype, new.shape):
-                continue
-            constant.add(output)
-            previous = self.values[source]
-            if source in last.own and source not in self.given and not uses[id(previous)]:
+            previous = self.values.get(source)
+            is_free = source in last.own and source not in self.given and id(previous) not in uses
+            if output in constant and is_free:
                 spare[output] = previous
-        is_whole = all(found[output] is self.buffers.get(output) for output in sources)
-        is_whole &= all(self.values.get(source) is value for source, value in state.items())
-        steady = (self.key, self.buffers) if is_whole else ()
-        return _State(state, facts, frozenset(own), frozenset(constant), spare, *steady)
+        buffers = self.buffers or {}
+        is_whole = all(found[output] is buffers.get(output) for output in sources)
+        is_whole = is_whole and all(self.values.get(source) is value for source, value in state.items())
+        steady = (self.key, buffers) if is_whole else ()
+        return _State(state, facts, own, constant, spare, *steady)
 
 
 class StateLoop:
@@ -138,8 +154,9 @@ class StateLoop:
 
     Each call binds the outputs of the previous call as inputs, without copies. An output of constant shape is
     written over its input, if no operator of the current plan reads the input afterwards; otherwise two
-    buffers alternate. An output whose shape differs from its input's has a new buffer in each call. Buffers
-    of callers are not overwritten.
+    buffers alternate. An output whose shape differs from its input's has a new buffer in each call. If no
+    buffer is reused, and the inputs are arrays on the host, the call runs on arrays, with the least overhead.
+    Buffers of callers are not overwritten.
 
     Calls from several threads run one after another; several loops of an executor are independent.
 
@@ -183,7 +200,7 @@ class StateLoop:
     @property
     def state(self) -> dict[str, OrtValue]:
         """The state by name of its inputs. Later calls may overwrite these values: copy them to keep them."""
-        return dict(self._state.values)
+        return self._state.ort_values
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         specializer = self._specializer()
@@ -194,57 +211,88 @@ class StateLoop:
             self._ports = ports
         sources, results = self._ports.sources, self._ports.results
         step = self._step(specializer, inputs)
-        ready = step.plan.prepare()
-        if self._runs is None or self._runs.ready is not ready:
-            self._runs = BoundRuns(ready, self._device, results)
-        overwritten = step.overwritten(sources)
-        before = specializer.before(step.plan, step.feeds, overwritten) if overwritten else None
+        before, overwritten = None, step.overwritten(sources) if step.buffers else None
+        if overwritten:
+            before = specializer.before(step.plan, step.feeds, overwritten)
         try:
-            found = self._runs.run(step.values, step.buffers)
-        except UsageError:  # raised before the run
+            found = self._found(step)
+        except UsageError:  # before the run
             raise
         except Exception:
             if overwritten:
                 self._state = _State()
             raise
         specializer.ran(step.plan, step.feeds, step.plan.take_observed(found), before)
-        if step.buffers is not self._state.buffers:
+        if step.buffers is None or step.buffers is not self._state.buffers:
             self._state = step.next_state(found, sources, self._state)
-        return {name: from_ort_value(found[name]) for name in results}
+        return {name: _result(found[name], step.values.get(name)) for name in results}
+
+    def _found(self, step: _Step) -> dict[str, Any]:
+        """The outputs of a call."""
+        ready = step.plan.prepare()
+        if step.buffers is None:
+            arrays = {
+                name: value if isinstance(value, np.ndarray) else value.numpy()
+                for name, value in step.values.items()
+            }
+            found = dict(zip(ready.outputs, ready.run(arrays), strict=True))
+            for name in ready.returned_inputs:
+                found[name] = step.values.get(name, found[name])
+            return found
+        if self._runs is None or self._runs.ready is not ready:
+            self._runs = BoundRuns(ready, self._device, self._ports.results)
+        return self._runs.run(step.values, step.buffers)
 
     def _step(self, specializer: Specializer, inputs: Mapping[str, Any]) -> _Step:
         """The call with ``inputs``; raises UsageError if a state has no value."""
-        types = specializer.signature.input_types
-        given = {
-            name: ort_value(name, as_array(value), types.get(name, ""), self._device)
-            for name, value in inputs.items()
-        }
+        types = self._ports.types
+        given: dict[str, Any] = dict(native_feeds({name: as_array(value) for name, value in inputs.items()}))
+        is_on_arrays = self._device.capabilities.is_host and all(
+            type(value) is np.ndarray for value in given.values()
+        )
+        if not is_on_arrays:
+            given = self._ort_values(given, types)
         state = self._state
-        values = {**state.values, **given}
-        for port in specializer.signature.fed:
-            is_state = port.name in self._ports.sources.values()
-            if port.name not in values and is_state and port.kind != "optional":
+        for name in self._ports.required:
+            if name not in state.values and name not in given:
                 raise UsageError(
-                    f"the loop has no state {port.name!r} yet", hint="the inputs of the first call include it"
+                    f"the loop has no state {name!r} yet", hint="the inputs of the first call include it"
                 )
-        new_facts = bound_values(given)
+        new_facts = interfaces(given)
         feeds = {**state.facts, **new_facts}
         plan = specializer.plan_for(feeds)
+        own = state.own - given.keys()
+        if is_on_arrays and not (state.constant and self._reusable(own)) and plan.prepare().is_native:
+            values = feeds if state.facts is state.values else {**state.values, **given}
+            return _Step(plan, given, values, feeds, None, None)
         key = plan, tuple((name, fact.dtype, fact.shape) for name, fact in new_facts.items())
+        given = self._ort_values(given, types)
+        values = {**state.ort_values, **given}
         if state.key == key and not any(map(state.memory.overlaps, given.values())):
             buffers = state.buffers
         else:
-            buffers = self._buffers(plan, values, state.own - given.keys())
+            buffers = self._buffers(plan, values, own)
         return _Step(plan, given, values, feeds, key, buffers)
+
+    def _ort_values(self, values: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, OrtValue]:
+        return {
+            name: ort_value(name, value, types.get(name, ""), self._device) for name, value in values.items()
+        }
+
+    def _reusable(self, own: Set[str]) -> list[tuple[str, str]]:
+        """Outputs that may be written to a buffer of the loop, and their inputs; ``own`` are its inputs."""
+        state = self._state
+        return [
+            (output, source)
+            for output, source in self._ports.sources.items()
+            if output in state.constant and (source in own or output in state.spare)
+        ]
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: Set[str]) -> dict[str, OrtValue]:
         """For outputs of known shape: the buffer of the input if that is safe, else the spare one."""
-        checks, spares = plan.prepare().buffers, self._state.spare
-        pairs = [
-            (output, source)
-            for output, source in self._ports.sources.items()
-            if output in self._state.constant and (source in own or output in spares)
-        ]
+        checks = plan.prepare().buffers
+        spares = {output: owning_value(value) for output, value in self._state.spare.items()}
+        pairs = self._reusable(own)
         if not pairs:
             return {}
         shapes = checks.shapes(values)
@@ -264,3 +312,15 @@ class StateLoop:
         }
         check_memory(current | spare_ones, {**values, **spare_ones})
         return found
+
+
+def _are_alike(old: Any, new: Any) -> bool:
+    """Whether two values have the same shape and element type; ``old`` may be missing."""
+    return old is not None and old.shape == new.shape and old.dtype == new.dtype
+
+
+def _result(value: Any, given: Any) -> Any:
+    """An output as an array that owns its memory; ``given`` is the input of the same name, if any."""
+    if not isinstance(value, np.ndarray):
+        return from_ort_value(value)
+    return value.copy() if value is given else value

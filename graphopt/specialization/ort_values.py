@@ -49,6 +49,12 @@ class BoundValue:
         return getattr(self.value.numpy(), name)
 
 
+def interfaces(values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` for guards: the array interface of values that are not arrays; the same dict if all are."""
+    others = {name: BoundValue(value) for name, value in values.items() if not isinstance(value, np.ndarray)}
+    return {**values, **others} if others else values
+
+
 def bound_values(values: Mapping[str, OrtValue]) -> dict[str, BoundValue]:
     """``values`` for guards; raises UsageError if one is not an OrtValue."""
     for name, value in values.items():
@@ -86,6 +92,21 @@ def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
         return to_ort_value(array, type_)
     whole = np.ascontiguousarray(array).reshape(np.shape(array))
     return onnxruntime.OrtValue.ortvalue_from_numpy(whole, device.kind, device.index)
+
+
+def owning_value(value: Any) -> OrtValue:
+    """``value`` as a value of onnxruntime that keeps the memory of an array alive.
+
+    Values of onnxruntime are returned. Read-only arrays and strings are copied.
+    """
+    import onnxruntime
+
+    if not isinstance(value, np.ndarray):
+        found: OrtValue = value
+        return found
+    if value.dtype.kind in "OUS":
+        return onnxruntime.OrtValue.ortvalue_from_numpy(value)
+    return onnxruntime.OrtValue.from_dlpack(value if value.flags.writeable else value.copy())
 
 
 def kept_contents(feeds: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:

@@ -55,7 +55,10 @@ class VariantSession:
         )
         self._signature = signature
         self._unused = frozenset(port.name for port in signature.inputs) - own
-        self._plain = all(value.type not in LOW_TYPES for value in (*arguments, *results))
+        #: Whether runs accept and return arrays without a conversion.
+        self.is_native = all(value.type not in LOW_TYPES for value in (*arguments, *results))
+        #: Outputs that are inputs.
+        self.returned_inputs = [name for name in self.outputs if name in own]
         self._options = onnxruntime.RunOptions()
         self._options.log_severity_level = session.FATAL
 
@@ -69,7 +72,7 @@ class VariantSession:
             feeds = self.own_feeds(feeds)
         try:
             found: list[Any]
-            if self._plain:
+            if self.is_native:
                 found = self.session.run(self.fetched, feeds, self._options)
             else:
                 found = session.run(self.session, feeds)

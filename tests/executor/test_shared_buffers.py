@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -217,20 +218,37 @@ def test_state_alternates_between_two_buffers_if_it_is_read_late() -> None:
 
 
 def test_growing_cache_is_bound_as_the_next_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.executor.state_loop import StateLoop
     from graphopt.specialization.variant_session import BoundRuns
 
     read, written = [], []
-    run = BoundRuns.run
+    run = StateLoop._found
 
-    def watched(self: BoundRuns, values: Any, *arguments: Any) -> Any:
-        found = run(self, values, *arguments)
-        read.append(values["past"].data_ptr())
-        written.append(found["present"].data_ptr())
+    def watched(self: StateLoop, step: Any) -> Any:
+        found = run(self, step)
+        read.append(step.values["past"].ctypes.data)
+        written.append(found["present"].ctypes.data)
         return found
 
-    monkeypatch.setattr(BoundRuns, "run", watched)
+    monkeypatch.setattr(StateLoop, "_found", watched)
+    monkeypatch.delattr(BoundRuns, "run")  # runs on values of onnxruntime have more overhead
     _states(GROWING)
     assert len(read) == 50 and read[1:] == written[:-1]
+
+
+def test_states_of_growing_caches_may_be_kept_and_given() -> None:
+    loop, past = executor(GROWING).loop([("past", "present")]), numbers(6, 4)
+    expected, views = past, []
+    for step in range(4):
+        x = numbers(1, 4)
+        loop({"x": x} | ({"past": value(past)} if step == 0 else {}))
+        expected = np.concatenate([expected, x])
+        views.append((loop.state["past"].numpy(), expected))  # the view alone keeps the memory alive
+    loop({"x": numbers(1, 4), "past": loop.state["past"]})
+    del loop
+    gc.collect()
+    filler = [np.full((10, 4), 7, np.float32) for _ in range(100)]
+    assert all(np.array_equal(view, wanted) for view, wanted in views) and filler
 
 
 def test_state_of_the_caller_is_not_overwritten_and_can_be_replaced() -> None:
