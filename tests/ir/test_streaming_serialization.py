@@ -56,6 +56,19 @@ def test_streamed_bytes_equal_those_of_protobuf(tmp_path) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(before), numpy_helper.to_array(after))
 
 
+def test_models_that_share_a_weight_may_have_other_names_for_it() -> None:
+    loaded = ir.from_proto(model())
+    whole, other = ir.to_bytes(loaded), loaded.clone()
+    values = other.graph.initializers
+    assert values["large"].const_value is loaded.graph.initializers["large"].const_value
+    for name in ("large", "also_large"):
+        ir.Editor(other).rename(values[name], f"{name}_2")
+    renamed = onnx.load_from_string(ir.to_bytes(other)).graph.initializer
+    assert [weight.name for weight in renamed if "_2" in weight.name] == ["large_2", "also_large_2"]
+    assert all(len(weight.raw_data) >= 2**20 for weight in renamed if "_2" in weight.name)
+    assert ir.to_bytes(loaded) == whole
+
+
 def test_large_weights_are_not_copied_into_a_proto(tmp_path, monkeypatch) -> None:
     loaded = ir.from_proto(model())
     sizes = []

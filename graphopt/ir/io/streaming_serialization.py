@@ -8,13 +8,14 @@ without its large weights, whose bytes are then inserted. The concatenated chunk
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.external_data import Change
 from graphopt.ir.io.wire_format import bytes_tag, fields, varint
-from graphopt.ir.weights import slots
+from graphopt.ir.weights import Slot
 
 #: Minimum size of a weight that is a separate chunk, in bytes.
 _LARGE = 1 << 20
@@ -32,17 +33,18 @@ def detach_weights(model: onnx_ir.Model) -> tuple[list[Change], dict[str, onnx_i
     """
     changes: list[Change] = []
     detached: dict[str, onnx_ir.TensorProtocol] = {}
-    own = {id(value.const_value) for value in model.graph.initializers.values()}
-    for slot in slots(model):
-        tensor, raw = slot.tensor, getattr(slot.tensor, "raw", None)
-        if not isinstance(raw, onnx.TensorProto) or tensor.nbytes < _LARGE or id(tensor) not in own:
+    for name, value in model.graph.initializers.items():
+        tensor, raw = value.const_value, getattr(value.const_value, "raw", None)
+        if tensor is None or not isinstance(raw, onnx.TensorProto) or tensor.nbytes < _LARGE:
             continue
         empty = onnx.TensorProto(name=raw.name, data_type=raw.data_type, dims=raw.dims)
         size = empty.ByteSize() + len(_raw_data_header(tensor)) + tensor.nbytes
-        is_plain = raw.HasField("raw_data") and raw.ByteSize() == size and not tensor.metadata_props
-        if is_plain and raw.name not in detached:
+        if raw.HasField("raw_data") and raw.ByteSize() == size and not tensor.metadata_props:
+            # the tensor is named by the last written model, and models that share it may have other names for it
+            empty.name = name
+            slot = Slot(tensor, partial(setattr, value, "const_value"), True)
             changes.append((slot, onnx_ir.serde.TensorProtoTensor(empty)))
-            detached[raw.name] = tensor
+            detached[name] = tensor
     return changes, detached
 
 
