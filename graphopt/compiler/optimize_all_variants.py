@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from graphopt.specialization.measured_gain import MeasuredGain
     from graphopt.tuning.tuner import Tune
 
+#: Maximum number of profiled sets of shapes for which the general model is tuned, the most frequent ones.
+_SHAPES = 2
+
 
 @dataclass(frozen=True)
 class VariantOptimizer:
@@ -60,7 +63,7 @@ class VariantOptimizer:
             model = annotate_inputs(original, Guard(), profile)
         elif self.by_pass and any(profile.requires_grad.values()):
             model = annotate_inputs(original, Guard(), replace(profile, values={}))
-        shapes = profile.shapes[:1] if tune is None else tune.shapes or profile.shapes[:1]
+        shapes = profile.shapes[:_SHAPES] if tune is None else tune.shapes or profile.shapes[:_SHAPES]
         return optimize(self.env.having({"tune": self._tune(shapes)}), model, inputs=self.inputs)
 
     def variant(self, guard: Guard) -> Result:

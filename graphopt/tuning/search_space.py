@@ -51,12 +51,14 @@ class Variant:
     Attributes:
         off: disabled rules and passes, and single rewrites.
         opset: the opset to which the model is converted first; ``None`` for its own.
+        weighed: whether predicted costs decide about rewrites, as without tuning.
     """
 
     off: frozenset[str] = frozenset()
     original: bool = False
     choice: SessionChoice = field(default_factory=SessionChoice)
     opset: int | None = None
+    weighed: bool = False
 
     def without(self, owners: Iterable[str]) -> Variant:
         """A copy with ``owners`` also disabled."""

@@ -114,16 +114,14 @@ class Tuner:
                 raise
             model, report = produce(attempt, copy(original))
             return model, report.having(remarks=[f"not tuned: {failure.message}"])
-        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # unprofitable rewrites are reverted
         memory = StoredTuning(self.store, self._circumstances(original, attempt, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         if tuning is not None and tuning.is_hasty(self.tune.budget):
             tuning = None
         dropped, first, repair, kernels = [], None, 0.0, KernelRecorder()
         if tuning is None:
-            model, report = first = produce(
-                replace(attempt, instruments=(*attempt.instruments, kernels)), copy(original)
-            )
+            watched = replace(attempt, instruments=(*attempt.instruments, kernels))
+            model, report = first = produce(attempt_for(watched, Variant()), copy(original))
             dropped, repair = report.dropped, report.seconds.get("repair", 0.0)
             opset = self._opset(original, attempt, produce, dropped)
             tuning = self._measure(original, attempt, first, kernels, setups, shapes, seconds, opset)

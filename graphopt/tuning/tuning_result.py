@@ -22,7 +22,7 @@ _KIND = "tunings"
 #: Number of groups that are likely to be measured in a minute.
 _GROUPS_PER_MINUTE = 8
 #: Version of the entries and of the decisions.
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass
@@ -157,6 +157,7 @@ class Tuning:
             "reverted": sorted(decision.variant.off),
             "original": decision.variant.original,
             "opset": decision.variant.opset,
+            "weighed": decision.variant.weighed,
             "groups": [finding.to_dict() for finding in decision.groups],
             "session": [finding.to_dict() for finding in decision.choices],
             "final": None if decision.final is None else decision.final.to_dict(),
@@ -169,7 +170,7 @@ class Tuning:
         """Parse the result of :meth:`to_dict` from the store."""
         choice = SessionChoice.from_dict(data["session_options"])
         decision = TuningDecision(
-            Variant(frozenset(data["reverted"]), data["original"], choice, data["opset"]),
+            Variant(frozenset(data["reverted"]), data["original"], choice, data["opset"], data["weighed"]),
             [Finding.from_dict(item) for item in data["groups"]],
             [Finding.from_dict(item) for item in data["session"]],
             None if data["final"] is None else Measurement.from_dict(data["final"]),

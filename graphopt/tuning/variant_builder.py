@@ -39,6 +39,8 @@ def attempt_for(attempt: Attempt, variant: Variant, dropped: Iterable[Dropped] =
     if variant.original:
         steps = tuple(step for step in attempt.pipeline.passes() if step.required)
         return replace(attempt, pipeline=Pipeline(steps))
+    if not variant.weighed:  # unprofitable rewrites are reverted
+        attempt = replace(attempt, pipeline=attempt.pipeline.eager())
     dropped = list(dropped)
     parted = [*map(RewriteSite.parse, variant.off), *(RewriteSite(drop.owner, drop.node) for drop in dropped)]
     off = frozenset(place.owner for place in parted if not place.node)

@@ -15,11 +15,13 @@ claim needs two measurements that agree. Then:
 - Without the reverted rules, native groups may consist of other nodes, and have other names. Such groups are
   evaluated in the same way, on the model without the rules. Without a measurement, they are kept if the
   groups that they replace were kept.
+- Without a measurement, a group for speed is kept as predicted by costs. The result is then compared with
+  the results without such groups, without kernels, and without any measurement, of which the fastest is kept.
 - The result is compared with the original. If it is slower, the rewrites for speed are reverted, then the
   rewrites without a measurement, then all.
 - Session options are tried on the final graph, and are kept only if it is faster with them.
 
-If there is no time for a measurement, no difference is assumed. The comparison with the original is always
+If there is no time for another measurement, no difference is assumed. The last two comparisons are always
 made.
 """
 
@@ -73,6 +75,7 @@ def search(
         groups = _settle(found, groups, measurer)
     if opset is not None:
         _raise_opset(found, opset, measurer)
+    _compare_candidates(found, groups, measurer)
     _check_against_original(found, groups, measurer)
     choice, tried = try_choices(found.variant, list(choices), measurer)
     found.choices += tried
@@ -97,7 +100,7 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
     neutral = {
         group: measurement
         for group, measurement in measured
-        if group.name not in off and not (measurement is not None and measurement.slower)
+        if group.name not in off and not (measurement.slower if measurement is not None else group.speed)
     }
     tried = [group for group, measurement in neutral.items() if measurement is not None and not group.speed]
     idle = _idle(tried, off, measurer)
@@ -109,7 +112,8 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
         _finding(group, measurement, off.get(group.name, ()), together if group in pool else None)
         for group, measurement in measured
     ]
-    return TuningDecision(_variant(off), findings)
+    is_weighed = any(group.speed and measurement is None for group, measurement in measured)
+    return TuningDecision(replace(_variant(off), weighed=is_weighed), findings)
 
 
 def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer) -> list[Group]:
@@ -159,7 +163,7 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
     """Evaluate groups of single rewrites that result from reverted rules; returns all current groups."""
     rules = [group for group in groups if not group.whole]
     single = frozenset(owner for group in groups if group.whole for owner in group.owners)
-    variant = Variant(found.variant.off - single)
+    variant = replace(found.variant, off=found.variant.off - single)
     now = measurer.single_rewrite_groups(variant) if variant.off else None
     if now is None:
         return list(groups)
@@ -208,6 +212,45 @@ def _finding(
     if together is not None and kept:
         reason += "; faster together with others"
     return Finding(group.name, group.rewrites, measurement, kept, reason, off)
+
+
+# Other results ------------------------------------------------------------------------------------
+
+
+def _compare_candidates(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
+    """If groups for speed were kept without a measurement, keep the fastest result with or without them."""
+    unknown = {finding.name for finding in found.groups if finding.measurement is None and finding.kept}
+    late = [group for group in groups if group.speed and group.name in unknown]
+    if not late:
+        return
+    owners = [owner for group in late for owner in group.owners]
+    kernels = [owner for group in groups if group.whole for owner in group.owners]
+    candidates = {
+        "without them": found.variant.without(owners),
+        "without kernels": found.variant.without(kernels),
+        "as predicted": Variant(weighed=True),
+    }
+    distinct = {variant: name for name, variant in candidates.items() if variant != found.variant}
+    measurements = measurer(found.variant, list(distinct), thorough=True)
+    measured = list(zip(distinct, measurements, strict=True))
+    faster = [(measurement.ratio, variant) for variant, measurement in measured if measurement.pays]
+    best = min(faster, key=lambda item: item[0])[1] if faster else found.variant
+    for variant, measurement in measured:
+        if not measurement.same:
+            name = f"groups not measured: {distinct[variant]}"
+            found.choices.append(Finding(name, None, measurement, variant == best, conclusion(measurement)))
+    if best != found.variant:
+        found.variant = best
+        found.groups = [_as_in(best, finding, groups) for finding in found.groups]
+
+
+def _as_in(variant: Variant, finding: Finding, groups: Sequence[Group]) -> Finding:
+    """``finding`` about a group, which is kept if ``variant`` has it."""
+    owners = next(group.owners for group in groups if group.name == finding.name)
+    kept = not variant.off.issuperset(owners)
+    if kept == finding.kept:
+        return finding
+    return replace(finding, kept=kept, reverted=() if kept else owners)
 
 
 # The original -------------------------------------------------------------------------------------

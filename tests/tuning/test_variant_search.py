@@ -50,7 +50,8 @@ class Made:
     gone: float = 0.0
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
-        return Measurement(same=True) if (reference, other) in self.alike else None
+        is_alike = (reference, other) in self.alike or reference == replace(other, weighed=reference.weighed)
+        return Measurement(same=True) if is_alike else None
 
     def size(self, variant: Variant) -> Size:
         """One node less for each rule that is on, unless it makes nothing smaller."""
@@ -65,7 +66,7 @@ class Made:
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
         self.asked.append((reference, tuple(others), thorough))
         self.gone += self.cost
-        return [self._read(reference, other, thorough) for other in others]
+        return [self.known(reference, other) or self._read(reference, other, thorough) for other in others]
 
     def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
         if self.broken(other):
@@ -192,12 +193,42 @@ def test_only_the_harmful_rule_of_a_group_is_reverted() -> None:
     assert found.variant.off == {"good", "bad", "other"} and kept(found) == {"mixed": False}
 
 
-def test_unmeasured_simplifications_stay_and_unmeasured_fusions_are_reverted() -> None:
+def test_unmeasured_groups_stay_as_predicted_unless_the_model_is_faster_without_them() -> None:
     fine = [group("a", speed=True), group("b")]
     found, _ = decide(fine, factors(a=0.5), cost=0.7)
+    assert kept(found) == {"a": True, "b": True} and found.fallback is None
+    assert found.variant == Variant(weighed=True)
+    assert [finding.name for finding in found.choices] == ["groups not measured: without them"]
+    found, _ = decide(fine, factors(a=1.5), cost=0.7)
     assert kept(found) == {"a": False, "b": True} and found.fallback is None
+    assert found.variant.off == {"a"} and found.choices[0].kept
+    found, _ = decide(fine, factors(), gone=1.0)  # no difference: as without tuning
+    assert kept(found) == {"a": True, "b": True} and not found.choices[0].kept
+
+
+@pytest.mark.parametrize(
+    ("times", "kernel", "rule"),
+    [((0.9, 1.2), False, True), ((1.2, 0.9), True, True), ((1.2, 1.2), False, False)],
+)
+def test_unmeasured_kernels_and_fusions_compete_with_each_other(
+    times: tuple[float, float], kernel: bool, rule: bool
+) -> None:
+    """The result has the kernels, the fused operators, or neither, whichever is the fastest."""
+    operators = group("gelu", speed=True)
+    kernels = Group("k", ("fuse-groups at Mul(a)",), 1, speed=True, whole=True)
+
+    def time(on: frozenset[str], choice: SessionChoice) -> float:
+        return (times[0] if "gelu" in on else 1.0) if len(on) < 2 else times[1] * min(times[0], 1.0)
+
+    found, _ = decide(
+        [group("clean"), operators, kernels], lambda on, choice: time(on - {"clean"}, choice), cost=0.9
+    )
+    assert kept(found) == {"clean": True, "gelu": rule, "k": kernel}
+
+
+def test_unmeasured_simplifications_are_given_up_with_a_slower_result() -> None:
     groups = [group("b"), group("a", speed=True), group("c"), group("d"), group("more")]
-    found, measurer = decide(groups, factors(a=0.5, more=1.5), cost=0.7)
+    found, measurer = decide(groups, factors(a=0.9, more=1.5), cost=0.7)
     # all were screened, nothing was looked at again; the result was compared all the same
     assert kept(found) == {"a": False, "b": True, "c": True, "d": True, "more": False}
     assert all(

@@ -40,7 +40,7 @@ def detach_weights(model: onnx_ir.Model) -> tuple[list[Change], dict[str, onnx_i
         empty = onnx.TensorProto(name=raw.name, data_type=raw.data_type, dims=raw.dims)
         size = empty.ByteSize() + len(_raw_data_header(tensor)) + tensor.nbytes
         if raw.HasField("raw_data") and raw.ByteSize() == size and not tensor.metadata_props:
-            # the tensor is named by the last written model, and models that share it may have other names for it
+            # the tensor has its name in the last written model; others may share it under other names
             empty.name = name
             slot = Slot(tensor, partial(setattr, value, "const_value"), True)
             changes.append((slot, onnx_ir.serde.TensorProtoTensor(empty)))
