@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graphopt import publish
+from graphopt.publish.temporary_folders import remove_abandoned
 from graphopt.util.disk_store import Entry, Store
 
 #: The kind of stored results.
@@ -59,6 +60,8 @@ class LocalLevel:
             self.store.remove(KIND, key)
 
     def _evict(self, kept: str) -> None:
+        for folder in self.store.root.glob(f"{KIND}/??"):
+            remove_abandoned(folder)  # of killed processes
         entries = self.entries()
         total = sum(entry.bytes for entry in entries)
         for entry in entries:
