@@ -50,6 +50,9 @@ class _Settings:
     ] = ""
     cache_dir: Annotated[Path, "folder of the store", _IGNORED] = Path("~/.cache/graphopt")
     cache_size: Annotated[int, "maximum bytes of stored results, or with a unit: 4GiB", _IGNORED] = 2 << 30
+    cache_url: Annotated[str, "URL of stored results that machines share, for fsspec: s3://...", _IGNORED] = (
+        ""
+    )
     color: Annotated[bool | None, "colours; by default only if the output is a terminal", _IGNORED] = None
     debug: Annotated[bool, "show the traceback of errors", _IGNORED] = False
 

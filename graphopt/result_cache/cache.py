@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from graphopt import publish
 from graphopt.errors import GraphoptError, ResourceLimit
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.local_level import LocalLevel
@@ -13,17 +16,29 @@ from graphopt.result_cache.stored_result import StoredResult
 from graphopt.settings import Settings
 from graphopt.util.disk_store import Store
 
+if TYPE_CHECKING:
+    from graphopt.result_cache.remote_level import RemoteLevel
+
 
 class ResultCache:
-    """The result cache of ``settings``."""
+    """The result cache of ``settings``: a local level, and a remote one if a URL is set.
+
+    Attributes:
+        warnings: the failures of the remote level.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.local = LocalLevel(Store(settings.cache_dir), settings.cache_size)
+        self.warnings: list[str] = []
+        self._url = settings.cache_url
 
-    def find(self, key: str) -> StoredResult | None:
-        """The intact result with the key ``key``, if there is one."""
-        folder = self.local.find(key)
-        return None if folder is None else StoredResult(key, folder)
+    @cached_property
+    def _remote(self) -> RemoteLevel | None:
+        if not self._url:
+            return None
+        from graphopt.result_cache.remote_level import RemoteLevel
+
+        return RemoteLevel(self._url)
 
     @contextlib.contextmanager
     def reserved(self, key: Key, waits: Callable[[], None] = lambda: None) -> Iterator[StoredResult | None]:
@@ -33,20 +48,61 @@ class ResultCache:
 
         Args:
             waits: called before a wait may begin.
+
+        Raises:
+            UsageError: the URL of the remote level is not supported.
         """
-        if (found := self.find(key.digest)) is not None:
+        if (found := self._find_locally(key)) is not None:
             yield found
             return
         waits()
-        with self.local.building(key.digest):
-            yield self.find(key.digest)  # another process may have stored the result
+        with self.local.building(key.digest), contextlib.ExitStack() as stack:
+            # another process may have stored the result
+            yield self._find_locally(key) or self._find_remotely(key, stack)
 
     def store(self, key: Key, nbytes: int, fill: Callable[[Path], None]) -> str | None:
         """Store a result of ``nbytes`` bytes, which ``fill`` writes; returns the reason of a failure."""
         if nbytes > self.local.limit:
             return "the result is larger than cache-size"
         try:
-            self.local.put(key.digest, fill)
+            folder = self.local.put(key.digest, fill)
         except (GraphoptError, OSError) as error:
             return error.message if isinstance(error, ResourceLimit) else f"it can't be stored: {error}"
+        if (remote := self._remote) is not None:
+            self._try(lambda: remote.put(key.digest, folder))
         return None
+
+    def _find_locally(self, key: Key) -> StoredResult | None:
+        folder = self.local.find(key.digest)
+        return None if folder is None else StoredResult(key.digest, folder)
+
+    def _find_remotely(self, key: Key, stack: contextlib.ExitStack) -> StoredResult | None:
+        """A result of the remote level, copied to the local one, or to a folder that ``stack`` removes."""
+        if (remote := self._remote) is None:
+            return None
+        files: dict[str, bytes] = {}
+        self._try(lambda: files.update(remote.get(key.digest) or {}))
+        if not files:
+            return None
+
+        def fill(folder: Path) -> None:
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+
+        try:
+            folder = self.local.put(key.digest, fill)
+        except (GraphoptError, OSError):
+            folder = stack.enter_context(publish.ScratchFolder())
+            fill(folder)
+        return StoredResult(key.digest, folder, level="remote")
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Use the remote level; after a failure, it is not used again."""
+        from graphopt.result_cache.remote_level import RemoteFailure
+
+        try:
+            action()
+        except RemoteFailure as failure:
+            self.warnings.append(str(failure))
+            self._url = ""
+            self.__dict__["_remote"] = None

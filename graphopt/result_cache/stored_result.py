@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.util.text_tables import Block, Line, Table
 
@@ -62,10 +62,12 @@ class StoredResult:
     Attributes:
         key: its key in hex digits.
         folder: the folder with its files.
+        level: the level of the cache that it was found in.
     """
 
     key: str
     folder: Path
+    level: Literal["local", "remote"] = "local"
 
     @cached_property
     def parts(self) -> dict[str, str]:

@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
+from graphopt.cost import shipped
+from graphopt.util.disk_store import Store
 from tests.cli.conftest import Invoke, Outcome
 
 Optimize = Callable[..., dict[str, Any]]
@@ -328,3 +330,19 @@ def test_one_of_several_processes_builds_a_result(weights: Path, tmp_path: Path,
     assert sum(not report["cache"]["hit"] for report in reports) == 1
     assert len({(tmp_path / f"{number}.onnx").read_bytes() for number in range(4)}) == 1
     assert not list((store / "building").iterdir())
+
+
+def test_a_fresh_cache_is_empty_and_removed(optimize: Optimize, small: Path, store: Path) -> None:
+    optimize(small, "-o", "a.onnx")
+    before = sorted(store.rglob("*"))
+    for _ in range(2):
+        assert not optimize(small, "-o", "b.onnx", "--fresh-cache")["cache"]["hit"]
+        assert sorted(store.rglob("*")) == before
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+
+
+def test_a_fresh_cache_keeps_measured_costs(optimize: Optimize, small: Path, store: Path) -> None:
+    data = shipped("cpu").text().encode()
+    Store(store).put("costs", data, "0" * 64)
+    parts = [optimize(small, "-o", "a.onnx", *words)["cache"]["key"] for words in ([], ["--fresh-cache"])]
+    assert parts[0] == parts[1]

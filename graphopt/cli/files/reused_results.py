@@ -138,6 +138,7 @@ class Reuse:
         original = None if self.stored is None else self.stored.data["report"]["seconds"]
         return {
             "hit": self.stored is not None,
+            "level": None if self.stored is None else self.stored.level,
             "key": None if self.key is None else self.key.digest,
             "reason": self.reason,
             "original_seconds": original,
@@ -146,7 +147,9 @@ class Reuse:
     def lines(self, verbose: int) -> Iterator[str]:
         """The lines of the report about the cache."""
         if self.stored is not None:
-            yield f"  cached    the result of an earlier run (graphopt cache show {self.stored.key[:12]})"
+            where = "" if self.stored.level == "local" else ", from cache-url"
+            shown = f"graphopt cache show {self.stored.key[:12]}"
+            yield f"  cached    the result of an earlier run{where} ({shown})"
         elif verbose and self.reason is not None:
             yield f"  cache     not used: {self.reason}"
         elif verbose and self.key is not None:

@@ -1,0 +1,230 @@
+"""The optimization of one model by ``graphopt optimize``: reuse or computation, and the written files."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt.cli.files import optimize_files, reused_results
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import specialization
+from graphopt.errors import UsageError
+from graphopt.optimize_options import OptimizeOptions
+from graphopt.util.text_tables import counted
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.api import Report
+    from graphopt.cli.files.reused_results import Reuse
+    from graphopt.cli.output.console import Advance
+    from graphopt.result_cache.stored_result import StoredReport, StoredResult
+    from graphopt.specialization.build_variants import Specialization
+
+
+@dataclass(frozen=True)
+class Job:
+    """The optimization of each of the models.
+
+    Attributes:
+        run: the context of the command.
+        extra: options derived from several command-line options.
+        request: the profile for variants, if any.
+        bundle: whether a bundle is written.
+        dump_dir: the folder for the model after each pass.
+    """
+
+    run: Run
+    extra: OptimizeOptions
+    request: Specialization | None
+    bundle: bool
+    dump_dir: Path | None
+
+    def optimize(
+        self, source: Path, target: Path | None, *, marks: bool = False, several: bool = False
+    ) -> tuple[Report | StoredReport, Reuse | None]:
+        """Optimize one model and write it, unless ``target`` is ``None``."""
+        run, begin = self.run, time.perf_counter()
+        name = run.invocation.name_of(source)
+        with run.console.progress(source.name if name == str(source) else name) as advance:
+            advance(None, "loading")
+            reuse = self._reuse(source, target, marks=marks)
+
+            def waits() -> None:
+                advance(None, "waiting for another process")
+
+            with nullcontext() if reuse is None else reuse.found(waits) as stored:
+                shown = f"  {source} → {target}" if marks and not several else None
+                about = f"{name}: " if several else ""
+                found: Report | StoredReport | None = None
+                if stored is not None:
+                    found = self._reused(stored, target, shown, about)
+                if found is None:
+                    if reuse is not None:
+                        reuse.stored = None
+                    found = self._built(source, target, reuse, advance, shown, about, marks=marks)
+        for warning in () if reuse is None else reuse.cache.warnings:
+            run.console.warn(f"{about}{warning}")
+        spent = time.perf_counter() - begin if several else run.invocation.seconds
+        return found.having(seconds={"all": spent}), reuse
+
+    def _reuse(self, source: Path, target: Path | None, *, marks: bool) -> Reuse | None:
+        """The use of the result cache, unless it is switched off."""
+        if not self.run.settings.cache:
+            return None
+        obstacle = None
+        if self.request is not None:
+            obstacle = "variants for a profile are not stored"
+        elif self.run.save_repro is not None or self.dump_dir is not None:
+            name = "--dump-dir" if self.run.save_repro is None else "--save-repro"
+            obstacle = f"the option {name} is given"
+        options = OptimizeOptions(**{**self.run.options, **self.extra})
+        return reused_results.Reuse.of(
+            source, target, self.run.settings, options, marks=marks, obstacle=obstacle
+        )
+
+    def _reused(
+        self, stored: StoredResult, target: Path | None, shown: str | None, about: str
+    ) -> StoredReport | None:
+        """Write a stored result; ``None`` if another process has removed it in the meantime."""
+        run, begin = self.run, time.perf_counter()
+        try:
+            report = stored.report({})
+        except (OSError, ValueError):
+            return None
+        if target is not None:
+            write = reused_results.deliver(stored, target)
+            if write is None:
+                return None
+            if shown is not None:
+                run.console.note(shown)
+            _write(run, target, (), write)
+        for text, hint in report.warnings:
+            run.console.warn(f"{about}{text}", hint)
+        return report.having(seconds={"save": time.perf_counter() - begin})
+
+    def _built(
+        self,
+        source: Path,
+        target: Path | None,
+        reuse: Reuse | None,
+        advance: Advance,
+        shown: str | None,
+        about: str,
+        *,
+        marks: bool,
+    ) -> Report:
+        """Optimize a model, write the result, and store it for later runs."""
+        from graphopt import ir
+        from graphopt.cli.files.check_output_paths import check_representable
+        from graphopt.cli.option_groups.instruments import Progress, instruments
+
+        run, request = self.run, self.request
+        more = OptimizeOptions(cache=False)  # the command itself uses the cache
+        if run.save_repro is not None:
+            more["save_repro"] = run.save_repro / source.stem if about else run.save_repro
+        if target is not None:
+            check_representable(source, target)
+        more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
+        compiler = run.compiler.having({**self.extra, **more})
+        result = (
+            compiler.optimize(source)
+            if request is None
+            else compiler.specialize(source, request, bundle=self.bundle)
+        )
+        report = result.report
+        if shown is not None:
+            run.console.note(shown)
+        if result.model is not None:
+            _check_guards(result.model, report)
+            if marks:
+                optimize_files.mark_as_optimized(result.model.metadata_props)
+        advance(None, "writing")
+        begin = time.perf_counter()
+        new_bytes: int | None = None
+        remarks: list[str] = []
+        if target == optimize_files.STDOUT:
+            assert result.model is not None
+            new_bytes = _write_to_stdout(result.model)
+        elif target is not None:
+            write = partial(specialization.write, result, target, request)
+            new_bytes, remarks = _write(run, target, report.libraries, write)
+        seconds = time.perf_counter() - begin
+        warnings = _warnings(report, has_profile=request is not None)
+        for text, hint in warnings:
+            run.console.warn(f"{about}{text}", hint)
+        report = report.having(
+            file_bytes=(report.file_bytes[0], new_bytes),
+            other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
+        )
+        if reuse is not None:
+            failure = reuse.store(result.model, target, new_bytes or 0, report, warnings)
+            if failure is not None:
+                run.console.warn(f"{about}{failure}")
+        return report.having(remarks=remarks, seconds={"save": seconds})
+
+
+def _warnings(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
+    """The warnings about a result, each with its hint or ``""``."""
+    from graphopt.verification.verdict import INPUTS_HINT
+
+    found, verdict = [], report.verdict
+    if verdict is not None and verdict.unverifiable is not None:
+        hint = INPUTS_HINT + (
+            "" if has_profile else "; --profile FILE.json tries the shapes of recorded runs"
+        )
+        found.append((f"not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else ""))
+    for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
+        found.append((f"dropped {', '.join(map(str, drops))}: {reason}", ""))
+    return found
+
+
+def _write(
+    run: Run, target: Path, libraries: Sequence[str], write: Callable[[], list[Path]]
+) -> tuple[int, list[str]]:
+    """Write a result by ``write``, and its ``libraries``; returns its size in bytes, and remarks."""
+    from graphopt.cli.files.check_output_paths import make_folder
+    from graphopt.cli.files.write_kernel_libraries import library_of, remove_stale, writing
+
+    if not target.parent.exists():
+        make_folder(target.parent)
+    library = library_of(target)
+    remarks: list[str] = []
+    with writing(libraries, library):
+        written = write()
+    if not target.is_dir() and not libraries and remove_stale(library):
+        remarks.append(f"removed {library}, the kernels of the replaced model")
+    return sum(run.invocation.wrote(written).values()), remarks
+
+
+def _write_to_stdout(model: ir.Model) -> int:
+    """Write ``model`` to standard output in one piece, external data included; returns its size in bytes."""
+    from graphopt import ir
+
+    data = ir.to_bytes(model)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return len(data)
+
+
+def _check_guards(model: ir.Model, report: Report) -> None:
+    """Raise a UsageError, before anything is written, if the result has new guards: no runtime runs them."""
+    from graphopt.ops.graphopt_operators import GUARD, GUARD_DOMAIN, guards_of, type_checks_of
+
+    if checks := type_checks_of(model):
+        raise UsageError(
+            f"the optimized model has {counted(len(checks), 'type check')} left, which no runtime supports",
+            hint="let lower-fallbacks follow guard-groups",
+        )
+    count = len(guards_of(model))
+    if count > report.original.ops.get(f"{GUARD_DOMAIN}::{GUARD}", 0):
+        raise UsageError(
+            f"the optimized model has {counted(count, 'guard')} left, which no runtime supports",
+            hint="graphopt dump --pass-by-pass shows such models; leave out insert-guards to write one",
+        )
