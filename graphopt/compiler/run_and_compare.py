@@ -62,7 +62,7 @@ def verify(
     if dims or ranges:
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
         inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges), env.settings.seed)
-        fix_dims(candidate, dims or {}, strict=False)  # its dims may already be fixed
+        fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
     with env.verifier(original, inputs) as verifier:
         found = env.load(candidate)
         if libraries is None:

@@ -16,7 +16,7 @@ _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 
 
 class ReleaseTimer:
-    """Calls two methods during and after a delay, if their object still exists; not in a fork.
+    """Calls one method during a delay and one after it, if their object still exists; not in a fork.
 
     Args:
         delay: seconds.
@@ -40,7 +40,7 @@ class ReleaseTimer:
         for seconds, method in ((self._delay * _PREPARATION, prepare), (self._delay + _TICK, release)):
             timer = threading.Timer(seconds, _call, (weakref.WeakMethod(method),))
             timer.daemon = True
-            with contextlib.suppress(RuntimeError):  # no thread available: a run releases it
+            with contextlib.suppress(RuntimeError):  # no thread is available: a run releases the original
                 timer.start()
                 weakref.finalize(self, timer.cancel).atexit = False
 

@@ -15,8 +15,8 @@ from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder
 
-#: (seconds of a run, bytes of weights, number of models): the number of models that are measured together if
-#: a run takes longer, or the weights are larger.
+#: (seconds of a run, bytes of weights, number of models): this many models are measured together if a run
+#: takes longer, or the weights are larger.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
 #: Rounds, processes and warm-up runs of a screening, and of a measurement that supports claims.

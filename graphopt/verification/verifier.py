@@ -238,7 +238,7 @@ class Verifier:
 
     @property
     def refusal(self) -> str | None:
-        """Reason why nothing can be compared: the original, which the first access runs, always fails."""
+        """The reason why nothing can be compared: the original, run on first access, always fails."""
         refusal = self._gathered().refusal
         if refusal is None or self._memory_refusal is not None:
             return self._memory_refusal

@@ -53,7 +53,8 @@ def command(run: Run, action: str, subject: str | None) -> Output:
     key, and names the parts that differ.
     verify compares all entries with their checksums, and removes the damaged ones; exit status 1 if there are
     any.
-    clear removes all results; clear KEY removes one entry, and clear KIND or clear all remove the others.
+    clear removes all results, clear KIND the entries of a kind, clear KEY one entry, and clear all
+    everything.
     """
     if action not in _ACTIONS:
         raise unknown("action", action, _ACTIONS, f"known are {', '.join(_ACTIONS)}")

@@ -299,7 +299,7 @@ def _branch_of(region: SpecializedRegion, replaced: Mapping[ir.Value, ir.Value],
 
 
 def _rename_checked(branch: ir.Graph, copies: Mapping[ir.Value, ir.Value | None], edit: ir.Editor) -> None:
-    """Rename the tensors that checks in ``branch`` name to the names of their ``copies``."""
+    """Replace the names of tensors in the checks of ``branch`` by the names of their ``copies``."""
     names = {old.name or "": new.name or "" for old, new in copies.items() if new is not None}
     for node in ir.walk_nodes(branch):
         if graphopt_operators.is_type_check(node):

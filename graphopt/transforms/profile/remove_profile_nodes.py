@@ -40,7 +40,7 @@ class RemoveProfileNodes(Pass):
             graphopt_operators.COUNTER,
         )
         for check in graphopt_operators.type_checks_of(model):
-            if check.graph is not None:  # not removed with a specialized version
+            if check.graph is not None:  # not removed together with a specialized version
                 self._remove_check(check, cx)
         for graph in ir.graphs_of(model):
             for node in list(graph):
