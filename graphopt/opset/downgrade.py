@@ -77,7 +77,7 @@ def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
 
 
 def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """The axes become an attribute. Rejects a node that without axes reduces none instead of all."""
+    """The axes become an attribute. Rejects a node that reduces no axis if no axes are given."""
     version = model.opset_import[0].version - 1
     name = node.input[1] if len(node.input) > 1 else ""
     axes = constant(model, name)

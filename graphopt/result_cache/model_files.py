@@ -48,7 +48,7 @@ class ModelFiles:
         return cls(digests, sum(state[2] for _, state in states), tuple(states))
 
     def unchanged(self) -> bool:
-        """Whether the files are still the same, so that a result computed since is their result."""
+        """Whether the files are unchanged, so that a result computed in the meantime belongs to them."""
         try:
             return all(_state(path) == state for path, state in self.states)
         except (OSError, ValueError):

@@ -16,7 +16,7 @@ claim needs two measurements that agree. Then:
   evaluated in the same way, on the model without the rules. Without a measurement, they are kept if the
   groups that they replace were kept.
 - Without a measurement, a group for speed is kept as predicted by costs. The result is then compared with
-  the results without such groups, without kernels, and without any measurement, of which the fastest is kept.
+  the results without such groups, without kernels, and without any measurement; the fastest one is kept.
 - The result is compared with the original. If it is slower, the rewrites for speed are reverted, then the
   rewrites without a measurement, then all.
 - Session options are tried on the final graph, and are kept only if it is faster with them.
