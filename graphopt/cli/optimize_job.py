@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from graphopt.cli.files import optimize_files, reused_results
 from graphopt.cli.invocation import Run
@@ -151,7 +150,7 @@ class Job:
         remarks: list[str] = []
         if target == optimize_files.STDOUT:
             assert result.model is not None
-            new_bytes = _write_to_stdout(result.model)
+            new_bytes = _write_to(run.console.stdout.buffer, result.model)
         elif target is not None:
             write = partial(specialization.write, result, target, request)
             new_bytes, remarks = _write(run, target, report.libraries, write)
@@ -203,13 +202,13 @@ def _write(
     return sum(run.invocation.wrote(written).values()), remarks
 
 
-def _write_to_stdout(model: ir.Model) -> int:
-    """Write ``model`` to standard output in one piece, external data included; returns its size in bytes."""
+def _write_to(stream: BinaryIO, model: ir.Model) -> int:
+    """Write ``model`` to ``stream`` in one piece, external data included; returns its size in bytes."""
     from graphopt import ir
 
     data = ir.to_bytes(model)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    stream.write(data)
+    stream.flush()
     return len(data)
 
 

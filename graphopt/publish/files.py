@@ -77,7 +77,13 @@ def check_protected(path: Path) -> None:
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file for ``target``, or a device or a pipe itself; raises OSError."""
     if target.exists() and not target.is_file():  # /dev/stdout must not be replaced by a file
-        yield target
+        # a pipe without a reader is an error, instead of a wait
+        opened = os.open(target, os.O_WRONLY | os.O_NONBLOCK) if target.is_fifo() else None
+        try:
+            yield target
+        finally:
+            if opened is not None:
+                os.close(opened)
         return
     check_protected(target)
     with temporary_file(target) as temporary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -31,10 +32,15 @@ def write(path: Path, arrays: Mapping[str, Any]) -> None:
     other = first_other(arrays)
     if other is not None:
         raise UsageError(f"{other!r} is no tensor, and can't be written to {path}")
-    publish.write(path, lambda file: write_to(file, arrays))
+    if path.exists() and not path.is_file():  # devices and pipes have no positions
+        buffer = io.BytesIO()
+        write_to(buffer, arrays)
+        publish.write(path, buffer.getvalue())
+    else:
+        publish.write(path, lambda file: write_to(file, arrays))
 
 
-def write_to(file: Path, arrays: Mapping[str, Any]) -> None:
+def write_to(file: Path | io.BytesIO, arrays: Mapping[str, Any]) -> None:
     """Write tensors to a new file; raises OSError."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -36,11 +37,17 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         ("optimize", "--report"),
         ("run", "-o"),
         ("bench", "--plot"),
+        ("run", "--compile-log"),
+        ("partition", "--plot"),
+        ("profile", "-o"),
     ],
 )
 @pytest.mark.usefixtures("no_work")
 def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option: str) -> None:
-    rest = ["-o", tmp_path / "out.onnx"] if (command, option) == ("optimize", "--report") else []
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 4), np.float32))
+    rest = {"--report": ["-o", tmp_path / "out.onnx"], "--compile-log": ["--inputs", tmp_path / "x.npz"]}.get(
+        option, []
+    )
     for path, words in (
         (tmp_path / "none" / "file", "there is no folder"),
         (small / "file", f"{small} is a file, not a folder"),
@@ -260,3 +267,126 @@ def test_no_result_of_a_missing_model_is_announced(invoke: Invoke) -> None:
     outcome = invoke("optimize", "nosuch.onnx")
     assert outcome.status == 2 and "→" not in outcome.err
     assert "no such file: nosuch.onnx" in outcome.err
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")
+@pytest.mark.parametrize("option", ["-o", "--report", "--dump-dir"])
+@pytest.mark.usefixtures("no_work")
+def test_folders_that_refuse_files(invoke: Invoke, small: Path, option: str) -> None:
+    path = {"-o": "/proc/x.onnx", "--report": "/proc/x.json", "--dump-dir": "/proc/x"}[option]
+    check(invoke("optimize", small, option, path), 2, f"can't write {path}: ", "/proc")
+
+
+_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+
+
+@_PIPES
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "optimize IN -o PIPE",
+        "optimize IN -o out.onnx --report PIPE",
+        "convert IN PIPE",
+        "run IN -o PIPE",
+        "run IN --inputs x.npz --compile-log PIPE",
+        "profile IN -o PIPE",
+        "dump IN -o PIPE",
+        "grad IN --loss y -o PIPE",
+        "partition IN --plot PIPE",
+        "calibrate -o PIPE",
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_pipes_without_a_reader(invoke: Invoke, small: Path, tmp_path: Path, arguments: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    words = {"IN": str(small), "PIPE": str(tmp_path / "pipe")}
+    np.savez("x.npz", x=np.ones((1, 4), np.float32))
+    outcome = invoke(*(words.get(word, word) for word in arguments.split()))
+    check(outcome, 2, "it is a pipe, and no process reads it", "hint: first run: cat")
+
+
+@_PIPES
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "run IN --input PIPE",
+        "run IN --input x:PIPE",
+        "profile IN --inputs PIPE",
+        "optimize IN --profile PIPE",
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_pipes_are_no_files_of_arrays(invoke: Invoke, small: Path, tmp_path: Path, arguments: str) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    text = arguments.replace("IN", str(small)).replace("PIPE", str(tmp_path / "pipe.npz"))
+    check(invoke(*text.split()), 2, "is a device or a pipe, not a file", "hint: save its contents")
+
+
+@_PIPES
+@pytest.mark.parametrize("arguments", [["optimize", "--no-verify"], ["run"]], ids=lambda words: words[0])
+def test_a_reader_of_a_pipe_receives_the_whole_file(
+    invoke: Invoke, small: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        while True:  # until the reader has opened the pipe
+            try:
+                held = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+                break
+            except OSError:
+                continue
+        assert invoke(arguments[0], small, "-o", tmp_path / "pipe", *arguments[1:]).status == 0
+        os.close(held)
+        received = reader.communicate(timeout=20)[0]
+    suffix = {"optimize": "onnx", "run": "npz"}[arguments[0]]
+    assert invoke(arguments[0], small, "-o", tmp_path / f"file.{suffix}", *arguments[1:]).status == 0
+    assert len(received) == (tmp_path / f"file.{suffix}").stat().st_size
+
+
+def test_arrays_can_be_written_to_a_device(invoke: Invoke, small: Path) -> None:
+    assert invoke("run", small, "-o", "/dev/null").status == 0
+
+
+@pytest.mark.parametrize("arguments", [["--json", "-o", "out.onnx"], ["-o", "-"]], ids=str)
+def test_text_printed_by_passes_is_not_on_stdout(small: Path, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "own.py").write_text(_TALKATIVE)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "graphopt",
+            "optimize",
+            small,
+            "--no-verify",
+            "--pre-pass",
+            "own:Talk",
+            *arguments,
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        check=True,
+    )
+    assert b"talking" not in done.stdout and b"talking" in done.stderr
+    if arguments[0] == "--json":
+        json.loads(done.stdout)
+    else:
+        onnx.load_from_string(done.stdout)
+
+
+_TALKATIVE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from graphopt import Pass
+
+@dataclass(frozen=True)
+class Talk(Pass):
+    name: ClassVar[str] = "talk"
+
+    def run(self, model, cx):
+        print("talking")
+"""

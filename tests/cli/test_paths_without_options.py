@@ -225,7 +225,7 @@ def test_a_model_to_standard_output(small: Path) -> None:
 def test_model_is_not_written_to_a_terminal(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphopt.cli.files.optimize_files.sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("graphopt.cli.output.console.sys.stdout.isatty", lambda: True, raising=False)
     outcome = invoke("optimize", small, "-o", "-")
     assert outcome.status == 2 and "standard output is a terminal" in outcome.err
 

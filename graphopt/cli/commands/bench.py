@@ -17,7 +17,7 @@ from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion_values, resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
+from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
@@ -79,7 +79,7 @@ measurement = shared_options.values_of(
         help="Time limit of all rounds of a table, without session creation and warm-up.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
-    click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
+    click.option("--plot", type=writes_file, metavar="FILE.svg", help="Draw the latencies."),
 )
 
 cuda_flags = shared_options.values_of(

@@ -11,7 +11,7 @@ from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Seconds, writes
+from graphopt.cli.options.parameter_types import Seconds, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Block, Table
@@ -46,7 +46,7 @@ graphopt calibrate -o costs.json --no-store
 @shared_options.group(
     "Result",
     click.option(
-        "-o", "--output", type=writes, metavar="FILE.json", help="Also write the figures to this file."
+        "-o", "--output", type=writes_file, metavar="FILE.json", help="Also write the figures to this file."
     ),
     click.option(
         "--store/--no-store",

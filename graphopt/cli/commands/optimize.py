@@ -20,7 +20,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.optimize_job import Job
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.options import option_relations, shared_options
-from graphopt.cli.options.parameter_types import Seconds, Writes, writes
+from graphopt.cli.options.parameter_types import Seconds, Writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
@@ -120,7 +120,7 @@ tune_options = shared_options.values_of(
     click.option(
         "--report",
         "report_path",
-        type=writes,
+        type=writes_file,
         metavar="FILE.json",
         help="Also write the report to this file.",
     ),

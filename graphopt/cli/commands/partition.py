@@ -13,7 +13,7 @@ from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_relations, resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
+from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
@@ -93,7 +93,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
     click.option(
         "-o", "--output", type=writes, metavar="OUT", help="Write the model with functions for groups."
     ),
-    click.option("--plot", type=writes, metavar="FILE.svg|.dot", help="Draw the groups."),
+    click.option("--plot", type=writes_file, metavar="FILE.svg|.dot", help="Draw the groups."),
 )
 @shared_options.output_options
 @shared_options.model_options

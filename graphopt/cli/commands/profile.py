@@ -13,7 +13,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, reads_model, reads_replaceable_data, writes
+from graphopt.cli.options.parameter_types import Count, reads_model, reads_replaceable_data, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
 
@@ -35,7 +35,9 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the profile to this file."),
+    click.option(
+        "-o", "--output", type=writes_file, metavar="FILE.json", help="Write the profile to this file."
+    ),
     click.option(
         "--merge",
         "others",

@@ -11,7 +11,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.options.parameter_types import writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Table, human_seconds
 
@@ -37,7 +37,9 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs to this file."),
+    click.option(
+        "-o", "--output", type=writes_file, metavar="FILE.npz", help="Write the outputs to this file."
+    ),
 )
 @shared_options.model_options
 @shared_options.input_options

@@ -6,12 +6,14 @@ written, so that an earlier failure leaves no files.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphopt.errors import UsageError, unwritable
+from graphopt.errors import FULL, UsageError, unwritable
 from graphopt.util.model_suffixes import suffixes
 
 
@@ -130,6 +132,34 @@ def _check_parents(path: Path) -> None:
             raise UsageError(f"can't write {path}: {parent} is a file, not a folder")
 
 
-def _check_access(folder: Path, path: Path) -> None:
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"can't write {path}: {folder} is not writable")
+def open_pipe(path: Path) -> int:
+    """The number of the open pipe ``path``, for writing.
+
+    Raises:
+        UsageError: no process reads the pipe, so that opening it would wait for one.
+    """
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise unwritable(path, error) from error
+        text = f"can't write {path}: it is a pipe, and no process reads it"
+        raise UsageError(text, hint=f"first run: cat {path} > FILE &") from error
+
+
+def _check_access(place: Path, path: Path) -> None:
+    """Check that ``place``, a folder, a device or a pipe, is writable.
+
+    Some folders, such as /proc, refuse new files in spite of their mode.
+    """
+    if not os.access(place, os.W_OK):
+        raise UsageError(f"can't write {path}: {place} is not writable")
+    if not place.is_dir():
+        return
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        if error.errno in FULL:
+            raise unwritable(path, error) from error
+        text = f"can't write {path}: no file can be created in {place} ({error.strerror})"
+        raise UsageError(text) from error

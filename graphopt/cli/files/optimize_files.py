@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,8 +200,6 @@ def _check_stdout(sources: Sequence[Path]) -> None:
         raise UsageError(
             f"{counted(len(sources), 'model')} can't be written to standard output", hint="-o FOLDER/"
         )
-    if sys.stdout.isatty():
-        raise UsageError("standard output is a terminal", hint="-o FILE, or redirect it: -o - > out.onnx")
 
 
 def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: bool) -> None:

@@ -86,20 +86,21 @@ def command(
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> int:
-            from graphopt.cli.options.path_conflicts import check_apart, written_paths
+            from graphopt.cli.options.path_conflicts import check_apart, check_writable, written_paths
             from graphopt.cli.options.resolve_options import move_options
 
             assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)
             option_relations.check(context)
             check_apart(context)
+            check_writable(context)
             run.invocation.watch(written_paths(context))
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 move_options(run, context, values)
 
                 def call_function() -> int:
-                    with run.console.noting(ConvertedInput):
+                    with run.console.noting(ConvertedInput), run.console.separate_prints():
                         output: Output = function(run, **values)
                     output.show(run.console)
                     return output.status

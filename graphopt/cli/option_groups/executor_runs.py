@@ -15,7 +15,7 @@ import click
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_relations, resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, writes
+from graphopt.cli.options.parameter_types import Count, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table, human_seconds
@@ -93,7 +93,7 @@ executor_options = shared_options.values_of(
     ),
     _with_inputs(
         "--compile-log",
-        type=writes,
+        type=writes_file,
         metavar="FILE",
         help="Append a line of JSON for each compilation to this file.",
     ),

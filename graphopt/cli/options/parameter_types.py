@@ -64,6 +64,11 @@ class ReadsData(_Named):
         super().__init__(*arguments, **more)
         self.replaceable = replaceable
 
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path."""
+        _check_no_named_pipe(str(value), "a file")
+        return super().convert(value, param, context)
+
 
 class Writes(_Named):
     """A file or folder that is written.
@@ -82,6 +87,20 @@ class ReadsArrays(click.ParamType):  # type: ignore[type-arg]  # generic from cl
     """``NAME:FILE.npy`` or ``FILE.npz``: a file of arrays that is read."""
 
     name = "arrays"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The text."""
+        _check_no_named_pipe(str(value), "a file of arrays")
+        _check_no_named_pipe(str(value).rpartition(":")[2], "a file of arrays")
+        return value
+
+
+def _check_no_named_pipe(path: str, kind: str) -> None:
+    """Refuse a named pipe, which blocks until a process writes to it, unlike ``<(command)`` of a shell."""
+    if Path(path).is_fifo() and os.path.exists(os.path.realpath(path)):
+        raise UsageError(
+            f"{path} is a device or a pipe, not {kind}", hint="save its contents to a file first"
+        )
 
 
 class Runs(click.ParamType):  # type: ignore[type-arg]

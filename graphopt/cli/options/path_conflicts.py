@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
+from graphopt.cli.files.check_output_paths import check_file, open_pipe
 from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsModel, Writes
 from graphopt.errors import UsageError
 from graphopt.util.file_search import mentions
@@ -78,6 +80,23 @@ def _may_read(model: Path, name: str) -> bool:
 def written_paths(context: click.Context) -> list[Path]:
     """The files and folders that a command may write to."""
     return [path for kind, _, path in _paths(context) if isinstance(kind, Writes)]
+
+
+def check_writable(context: click.Context) -> None:
+    """Check that the files that a command writes can be written.
+
+    A pipe stays open until the command ends, so that its reader does not take the check for the end.
+
+    Raises:
+        UsageError: the folder of a file is missing or not writable, or no process reads a pipe.
+    """
+    for kind, _, path in _paths(context):
+        if not isinstance(kind, Writes):
+            continue
+        if not kind.folder:
+            check_file(path)
+        if path.is_fifo():
+            context.call_on_close(partial(os.close, open_pipe(path)))
 
 
 def _paths(context: click.Context) -> Iterator[tuple[_Kind, str, Path]]:

@@ -19,6 +19,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.output.fit_to_width import fitted, heading_within, wrapped
+from graphopt.errors import UsageError
 from graphopt.util.text_tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Console:
         color: force colours on or off; by default they appear on terminals.
         quiet: omit messages about progress.
         as_json: print results as one JSON object, and no text for people.
+
+    Attributes:
+        stdout: standard output, also while printed text is redirected.
     """
 
     def __init__(self, *, color: bool | None = None, quiet: bool = False, as_json: bool = False) -> None:
@@ -64,10 +68,27 @@ class Console:
         self.as_json = as_json
         self._progress: Progress | None = None
         self._on_stderr = False
+        self._prints = contextlib.ExitStack()
+        self.stdout = sys.stdout
+
+    @contextlib.contextmanager
+    def separate_prints(self) -> Iterator[None]:
+        """Within the ``with`` block, text printed by passes appears on stderr if a program reads stdout."""
+        with self._prints:
+            if self.as_json:
+                self._prints.enter_context(contextlib.redirect_stdout(sys.stderr))
+            yield
 
     def use_stderr(self) -> None:
-        """Print results on stderr, because stdout is used for other output."""
+        """Print results on stderr, because :attr:`stdout` is used for other output.
+
+        Raises:
+            UsageError: stdout is a terminal.
+        """
+        if _is_terminal(self.stdout):
+            raise UsageError("standard output is a terminal", hint="-o FILE, or redirect it: -o - > out.onnx")
         self._on_stderr = True
+        self._prints.enter_context(contextlib.redirect_stdout(sys.stderr))
 
     # Results ------------------------------------------------------------------------------
 
@@ -100,7 +121,7 @@ class Console:
 
     @property
     def _stream(self) -> TextIO:
-        return sys.stderr if self._on_stderr else sys.stdout
+        return sys.stderr if self._on_stderr else self.stdout
 
     def _line(self, text: str, **style: Any) -> None:
         text = _encodable(text, self._stream)
