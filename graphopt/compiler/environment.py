@@ -107,7 +107,7 @@ class Environment:
         """The store for results that are reused by later runs."""
         return Store(self.settings.cache_dir)
 
-    @property
+    @cached_property
     def instruments(self) -> tuple[PassInstrumentation, ...]:
         """The given instruments, and the log of the setting ``log``.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import optimized
-from graphopt.compiler.optimize_variant import optimize_variant, provides
+from graphopt.compiler.optimization import optimized, pipeline_provides
+from graphopt.compiler.optimize_variant import optimize_variant
 from graphopt.errors import UsageError
 from graphopt.model_arguments import copy
 from graphopt.passes.base import SPECIALIZED_TYPES
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from graphopt.executor.plan_factory import Optimize, PlanFactory, PlanRequest
     from graphopt.executor.plan_pipelines import PlanPipelines
 
-#: Options about passes of the caller, and about fused operators.
-_OWN = ("pre_passes", "post_passes", "rules", "strict_fusion")
+#: Options with passes and rules of the caller, and with scopes that must be fused.
+_CUSTOMIZATIONS = ("pre_passes", "post_passes", "rules", "strict_fusion")
 
 
 def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None) -> PlanFactory:
@@ -66,13 +66,12 @@ def _pipelines(
         if given is not None:
             raise UsageError("pipelines='jit' excludes pipeline", hint="graphopt.fuser selects a variant")
         fuser = fuser or FUSERS["builtin"]
-        steps = of_plans.having({"pipeline": fuser.plan})
-        return jit_pipelines(
-            fuser, Watch(options.watch), options.watch_limit, by_pass=provides(SPECIALIZED_TYPES, steps)
-        )
+        by_pass = pipeline_provides(SPECIALIZED_TYPES, of_plans.having({"pipeline": fuser.plan}))
+        return jit_pipelines(fuser, Watch(options.watch), options.watch_limit, by_pass=by_pass)
     text = given or ("O3" if fuser is None else fuser.pipeline)
     make_pipeline(text, tuple(env.options["pre_passes"]))  # raises for an unknown pass or pipeline
-    return preset_pipelines(text, by_pass=provides(SPECIALIZED_TYPES, of_plans.having({"pipeline": text})))
+    by_pass = pipeline_provides(SPECIALIZED_TYPES, of_plans.having({"pipeline": text}))
+    return preset_pipelines(text, by_pass=by_pass)
 
 
 def _optimizer(env: Environment) -> Optimize:
@@ -82,7 +81,7 @@ def _optimizer(env: Environment) -> Optimize:
 
     def optimize(request: PlanRequest) -> ir.Model:
         pipeline, guard = request.pipeline, request.guard
-        of_plan = env if pipeline.has_own else env.without(*_OWN)
+        of_plan = env if pipeline.has_own else env.without(*_CUSTOMIZATIONS)
         of_plan = of_plan.having(
             {
                 "pipeline": pipeline.steps,

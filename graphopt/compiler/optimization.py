@@ -25,6 +25,7 @@ from graphopt.optimization_attempt import Attempt, prepare
 from graphopt.optimize_options import ExplainOptions, OptimizeOptions
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
@@ -177,6 +178,13 @@ def with_fuser(env: Environment) -> Environment:
     from graphopt.executor.fusers import FUSERS, check_fuser
 
     return env.without("fuser").having({"pipeline": FUSERS[check_fuser(fuser)].pipeline})
+
+
+def pipeline_provides(feature: str, env: Environment) -> bool:
+    """Whether a pass of the pipeline that ``env`` selects provides ``feature``."""
+    options = with_fuser(env).options
+    pipeline = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
+    return pipeline.provides(feature, skip=tuple(options["skip"] or ()))
 
 
 def _produce(

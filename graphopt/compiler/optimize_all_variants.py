@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimize
-from graphopt.compiler.optimize_variant import optimize_variant, provides
+from graphopt.compiler.optimization import Result, optimize, pipeline_provides
+from graphopt.compiler.optimize_variant import optimize_variant
 from graphopt.inputs.feeds import InputOptions
 from graphopt.model_arguments import ModelLike
 from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
@@ -49,12 +49,12 @@ class VariantOptimizer:
     @cached_property
     def by_pass(self) -> bool:
         """Whether a pass specializes annotated inputs; if so, no earlier step does."""
-        return provides(SPECIALIZED_TYPES, self.env)
+        return pipeline_provides(SPECIALIZED_TYPES, self.env)
 
     @cached_property
     def guards_groups(self) -> bool:
         """Whether a pass specializes groups of nodes for annotated intermediate values, in any model."""
-        return provides(PROFILED_GROUPS, self.env)
+        return pipeline_provides(PROFILED_GROUPS, self.env)
 
     def general(self, model: ModelLike, original: ir.Model) -> Result:
         """The optimized ``model``, which ``original`` is loaded from."""

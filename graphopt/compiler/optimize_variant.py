@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimized, with_fuser
-from graphopt.passes.pipelines import make_pipeline
+from graphopt.compiler.optimization import Result, optimized
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
@@ -42,13 +41,6 @@ def optimize_variant(
         inputs=fixed,
         reference=_reference(original, guard, is_static=fixed is not None, by_pass=by_pass),
     )
-
-
-def provides(feature: str, env: Environment) -> bool:
-    """Whether a pass of the pipeline provides ``feature``."""
-    options = with_fuser(env).options
-    made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
-    return made.provides(feature, skip=tuple(options["skip"] or ()))
 
 
 def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bool) -> ir.Model | None:

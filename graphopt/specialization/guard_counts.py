@@ -14,8 +14,8 @@ from graphopt.ops import graphopt_operators
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.export_body_values import export_body_value
 
-#: Bodies whose values can be returned as outputs of their nodes.
-_HOLDERS = frozenset({"If", "Loop", "Scan"})
+#: Operators whose nodes can return values of their bodies as outputs.
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _guards(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:
         for node in graph:
             if graphopt_operators.guarded_branch(node) is not None:
                 yield graph, node
-            if node.domain == "" and node.op_type in _HOLDERS and _returns_all(node):
+            if node.domain == "" and node.op_type in _CONTROL_FLOW and _returns_all(node):
                 pending.extend(ir.bodies(node))
 
 

@@ -69,6 +69,12 @@ def test_an_environment_is_not_changed_by_further_options() -> None:
         further.having({"fast_math": True})
 
 
+def test_the_log_of_an_environment_is_created_once() -> None:
+    env = Environment(config.Settings(log="graphs"))
+    assert len(env.instruments) == 1 and env.instruments[0] is env.instruments[0]
+    assert not Environment(config.Settings()).instruments
+
+
 def test_a_device_is_chosen_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[str | None] = []
 

@@ -20,11 +20,11 @@ from graphopt.profile.guard_nodes import GuardNodes
 
 
 class _Lowered(NamedTuple):
-    """The nodes, at the end of the graph, that compute the condition of a check."""
+    """A lowered check: its condition, and the nodes at the end of the graph that compute the condition."""
 
     action: Action
     condition: ir.Value
-    made: list[ir.Node]
+    nodes: list[ir.Node]
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class LowerFallbacks(Pass):
                 continue
             order: list[ir.Node] = []
             for node in nodes:
-                order += [*(lowered[node].made if node in lowered else ()), node]
+                order += [*(lowered[node].nodes if node in lowered else ()), node]
             cx.edit.reorder(graph, order)
             for node, found in lowered.items():
                 cx.edit.replace(node.outputs[0], found.condition)
                 cx.edit.remove(node)
-                cx.end_rewrite(found.action, node, found.made)
+                cx.end_rewrite(found.action, node, found.nodes)
 
     def _lower(self, node: ir.Node, graph: ir.Graph, cx: Context) -> _Lowered | None:
         """Append nodes to ``graph`` that compute the check ``node``; ``None`` if that is not possible."""
@@ -79,9 +79,9 @@ class LowerFallbacks(Pass):
         if ir.constant_of(condition) is None:
             text = node.outputs[0].metadata_props.get(graphopt_operators.CHECKED, "{}")
             cx.edit.note(condition, graphopt_operators.CHECKED, text)
-        made = list(islice(reversed(graph), len(graph) - count))[::-1]
-        cx.edit.note_origin(made, [node], self.name)
-        return _Lowered(action, condition, made)
+        new = list(islice(reversed(graph), len(graph) - count))[::-1]
+        cx.edit.note_origin(new, [node], self.name)
+        return _Lowered(action, condition, new)
 
 
 def assumptions_of(node: ir.Node) -> list[ValueProfile] | None:
