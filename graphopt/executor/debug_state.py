@@ -74,25 +74,18 @@ class GradientState:
 
     Attributes:
         requires_grad: the names of the inputs and initializers whose gradients are requested.
-        profiled: the number of profiled backward runs.
-        zero_gradients: whether the cotangent of an output was absent in all profiled runs, by output.
-        hits: the number of runs of the backward model that is specialized for absent cotangents.
-        misses: the number of runs that had one of these cotangents, so that the general backward model ran.
+        runs: the numbers of backward runs, by the outputs whose cotangents were absent.
     """
 
     requires_grad: tuple[str, ...]
-    profiled: int
-    zero_gradients: Mapping[str, bool]
-    hits: int
-    misses: int
+    runs: tuple[tuple[tuple[str, ...], int], ...]
 
     def __str__(self) -> str:
-        absent = [name for name, is_zero in self.zero_gradients.items() if is_zero]
-        names = f"gradients by {', '.join(self.requires_grad)}"
-        if not absent:
-            return f"{names}: {counted(self.profiled, 'profiled run')}, no cotangent was always absent"
-        counts = f"{counted(self.hits, 'hit')}, {counted(self.misses, 'miss', 'misses')}"
-        return f"{names}, without cotangents of {', '.join(absent)}: {counts}"
+        counts = []
+        for absent, count in self.runs:
+            which = f"without cotangents of {', '.join(absent)}" if absent else "with all cotangents"
+            counts.append(f"{counted(count, 'run')} {which}")
+        return f"gradients by {', '.join(self.requires_grad)}: {'; '.join(counts) or 'no backward run'}"
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ class Executor:
                     original,
                     names,
                     self._executor_of,
-                    self.options.profiled_runs,
+                    release=self.options.release,
                     by_group=self.options.by_group,
                 )
                 self._gradients[names] = plan

@@ -1,12 +1,13 @@
 """Vector-Jacobian products of an executor: a forward and a backward model per set of requested gradients.
 
 The counterpart of the differentiable groups of PyTorch's profiling executor. The set of requested gradients
-is the key of a plan. Separate executors compile the forward and the backward model on first use. The profile
-of the plan records the absent output cotangents, for which the backward model is specialized.
+is the key of a plan. Separate executors compile the forward model, and a backward model for each set of
+absent output cotangents, on first use.
 """
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,12 +22,15 @@ from graphopt.autodiff.split_joint import Split, split
 from graphopt.context import context_for
 from graphopt.errors import UsageError, unknown
 from graphopt.executor.debug_state import GradientState
+from graphopt.executor.plan_model import KeptModel
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.fork_safe_lock import ForkSafeLock
-from graphopt.profile import Profile
 from graphopt.util.ort_array_conversion import native
+
+#: Maximum number of backward models for sets of absent cotangents; the least recently used one is dropped.
+_MOST = 8
 
 
 class Runner(Protocol):
@@ -108,7 +112,7 @@ class GradientPlan:
         model: the model to differentiate.
         wanted: the inputs and initializers whose gradients are requested.
         start: creates an executor of a model, given the name of the graph for logs.
-        profiled_runs: the number of backward runs to profile for absent cotangents before specializing.
+        release: keep the model from which backward models are made in a file, not in memory.
         by_group: differentiate groups of nodes.
 
     Raises:
@@ -125,8 +129,8 @@ class GradientPlan:
         model: ir.Model,
         wanted: tuple[str, ...],
         start: Callable[[ir.Model, str], Runner],
-        profiled_runs: int,
         *,
+        release: bool = False,
         by_group: bool = False,
     ) -> None:
         graph = model.graph
@@ -140,7 +144,7 @@ class GradientPlan:
         self.real = [output.name or "" for output in graph.outputs if output.dtype in FLOATS]
         if not self.real:
             raise UsageError("no output is differentiable: none is of a floating-point type")
-        self._start, self._profiled_runs = start, profiled_runs
+        self._start = start
         splitter = _split_by_group if by_group else split
         parts, self.barred = _split_outputs(splitter, model, self.real, wanted)
         self.real = [name for name in self.real if name not in self.barred]
@@ -152,30 +156,19 @@ class GradientPlan:
         }
         self._forward = start(parts.forward, "forward-graph")
         self._backward = start(parts.backward, "backward-graph")
-        #: The model to specialize for absent cotangents; ``None`` if none will be created.
-        self._general: ir.Model | None = parts.backward
+        self._general = KeptModel(parts.backward)
+        if release:
+            self._general.spill()
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
-        self._profile = Profile("")
-        self._specialized: Runner | None = None
-        self._is_specialized = False
-        self._hits = self._misses = 0
+        self._specialized: OrderedDict[tuple[str, ...], Runner | None] = OrderedDict()
+        self._runs: Counter[tuple[str, ...]] = Counter()
         self._lock = ForkSafeLock()
 
     @property
-    def absent(self) -> frozenset[str] | None:
-        """The outputs with zero cotangents in the specialized backward model; ``None`` if there is none."""
-        return self._zero() if self._is_specialized else None
-
-    @property
     def state(self) -> GradientState:
-        """A snapshot of the profile, and of the number of runs that satisfied the guard."""
+        """A snapshot of the numbers of backward runs."""
         with self._lock:
-            zeros = dict(self._profile.zero_gradients)
-            return GradientState(self.wanted, self._profile.runs, zeros, self._hits, self._misses)
-
-    def _zero(self) -> frozenset[str]:
-        """The outputs whose cotangents were absent in all profiled runs."""
-        return frozenset(name for name, is_zero in self._profile.zero_gradients.items() if is_zero)
+            return GradientState(self.wanted, tuple(self._runs.items()))
 
     def forward(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], Pullback]:
         """The outputs by name, and the pullback."""
@@ -214,11 +207,11 @@ class GradientPlan:
         self, run: ForwardRun, given: Mapping[str, np.ndarray], *, retain: bool
     ) -> dict[str, np.ndarray]:
         """The requested gradients for these cotangents; see :class:`Pullback`."""
-        executor = self._backward_for(frozenset(name for name in self.real if name not in given))
+        executor = self._backward_for(tuple(name for name in self.real if name not in given))
         if executor is None:
             return {name: self._zeros(name, run) for name in self.wanted}
         available = {**run.saved, **run.outputs, **run.feeds}
-        for name in self.real:
+        for name in self.real:  # the model may read the shape of an absent cotangent
             available[self._cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
         ports = [port.name for port in executor.signature.inputs if port.name in available]
         feeds = {name: available[name] for name in ports}
@@ -234,30 +227,25 @@ class GradientPlan:
         default = self._defaults.get(name)
         return np.zeros_like(run.feeds[name]) if name in run.feeds or default is None else np.zeros(*default)
 
-    def _backward_for(self, absent: frozenset[str]) -> Runner | None:
+    def _backward_for(self, absent: tuple[str, ...]) -> Runner | None:
         """The backward executor for these absent cotangents; ``None`` if all gradients are zero.
 
-        The specialized executor is used if all cotangents that it assumes to be zero are absent.
+        Zeros in place of absent cotangents would yield NaN where a slope is infinite.
         """
         with self._lock:
-            if self._profile.runs < self._profiled_runs:
-                self._profile = self._profile.with_run({}, zeros={name: name in absent for name in self.real})
+            if absent and absent not in self._specialized:
+                zero = [self._cotangents[name] for name in absent]
+                model = specialize_zero_cotangents(self._general.get(), self._cotangents.values(), zero)
+                self._specialized[absent] = (
+                    self._start(model, "backward-graph") if model.graph.outputs else None
+                )
+                if len(self._specialized) > _MOST:
+                    self._specialized.popitem(last=False)
+            self._runs[absent] += 1
+            if not absent:
                 return self._backward
-            assumed = self._zero()
-            if not assumed:
-                self._general = None
-                return self._backward
-            if not assumed <= absent:
-                self._misses += 1
-                return self._backward
-            if not self._is_specialized:
-                assert self._general is not None
-                zero = [self._cotangents[name] for name in self.real if name in assumed]
-                model = specialize_zero_cotangents(self._general, self._cotangents.values(), zero)
-                self._specialized = self._start(model, "backward-graph") if model.graph.outputs else None
-                self._general, self._is_specialized = None, True
-            self._hits += 1
-            return self._specialized
+            self._specialized.move_to_end(absent)
+            return self._specialized[absent]
 
 
 def _split_by_group(model: ir.Model, outputs: list[str], wanted: tuple[str, ...]) -> Split:
