@@ -39,13 +39,13 @@ rounded inputs, and with intermediate results changed by two units in the last p
 output by as much, in its largest element and in all elements together (an argmax that flips, a few
 quantization steps), the output is ill-conditioned and the difference is allowed. This excuse does not apply
 to EXACT sessions without optimizations, except in half precision, for which onnxruntime inserts and removes
-casts. The original's result in the widest float type is also allowed (an argmax over overflowing values, the
-log of a vanishing softmax), for each element of integers and booleans, and so is any result if large numbers
-overflow even in that type. A NaN of denormal inputs that is a number in that type may become any number.
-Half-precision numbers may be rounded at each step or at none. A maximum over NaN depends on the kernel, and
-the sign of an infinity at a pole depends on the sign of a zero. Rounding is no excuse for an output whose
-computation rounds no floats. For inputs with NaN but no infinities, outputs of other types must agree
-exactly.
+casts. The original's result in the widest float type is also allowed, such as for an argmax over overflowing
+values or the log of a vanishing softmax; for integers and booleans, this applies to each element separately.
+If large numbers overflow even in that type, any result is allowed. A NaN of denormal inputs that is a number
+in that type may become any number. Half-precision numbers may be rounded at each step or at none. A maximum
+over NaN depends on the kernel, and the sign of an infinity at a pole depends on the sign of a zero. Rounding
+is no excuse for an output whose computation rounds no floats. For inputs with NaN but no infinities, outputs
+of other types must agree exactly.
 
 Outputs that are random in the original must remain random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten

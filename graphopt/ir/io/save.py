@@ -46,9 +46,9 @@ def save(
 ) -> list[Path]:
     """Write ``model`` to ``path``; returns the files written, the model first.
 
-    ``path`` may be the file that the model was loaded from. Data of the old model is not overwritten: new
-    data then has a hash in its name, and the old data is removed with the old model unless other models of
-    the folder may read it.
+    ``path`` may be the file that the model was loaded from. Data of an old model is not overwritten: the new
+    data has a hash in its name, and the old data is removed with the old model unless other models of the
+    folder may read it.
 
     Args:
         model: the model; it is not changed.
