@@ -12,7 +12,12 @@
 on first use, so that the command line starts quickly.
 """
 
+from time import time_ns as _time_ns
+
 __version__ = "0.2.0"
+
+#: The time of the import, in nanoseconds since 1970. Code in files that changed later may not be imported.
+_imported = _time_ns()
 
 #: Former names, which are removed in 0.3, and their replacements.
 _DEPRECATED = {"grad": "differentiate", "kernels": "list_kernels"}

@@ -118,6 +118,7 @@ from graphopt.tuning.tuner import Tune as Tune
 from graphopt.verification.verdict import Verdict as Verdict
 
 __version__: str
+_imported: int
 
 # Former names: deprecated in __init__.py.
 grad = differentiate

@@ -9,10 +9,9 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
-from graphopt import __version__
+from graphopt import __version__, _imported
 from graphopt.result_cache.not_cached import NotCached
 
 #: Distributions whose versions can change results; several distributions contain onnxruntime.
@@ -28,12 +27,15 @@ _ENTRY = re.compile(r"^\s*([^=#\s][^=]*?)\s*=\s*([\w.]+)", re.MULTILINE)
 _BY_PATH = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]")
 
 
-@cache
-def code_parts() -> dict[str, str]:
-    """The parts of every key about code, computed once per process.
+def code_parts(*texts: str) -> dict[str, str]:
+    """The parts of keys about code, as the files are now.
+
+    Args:
+        texts: pipelines or passes, which may name modules as ``module:name``.
 
     Raises:
-        NotCached: a library has no metadata, so that its version is unknown.
+        NotCached: a module is not found, a library has no metadata, or a file changed after this process had
+            imported its code.
     """
     distributions = dict(_distributions())
     versions = {
@@ -46,27 +48,25 @@ def code_parts() -> dict[str, str]:
         raise NotCached(f"the version of {missing[0] if missing else _RUNTIME} is unknown")
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "graphopt": f"{__version__} {files_digest(Path(__file__).parents[1])}",
+        "graphopt": f"{__version__} {_module_digest('graphopt')}",
         **versions,
         **dict(_plugins(folder for _, folder in distributions.values())),
+        **{f"module {name}": _module_digest(name) for name in _modules_named_in(texts)},
     }
 
 
-def modules_named_in(*texts: str) -> dict[str, str]:
-    """A digest for each module that pipelines or passes in ``texts`` name as ``module:name``.
-
-    Raises:
-        NotCached: the module is not found.
-    """
-    names = sorted({match[1].partition(".")[0] for text in texts for match in _BY_PATH.finditer(text)})
-    return {f"module {name}": _module_digest(name) for name in names}
+def _modules_named_in(texts: Iterable[str]) -> list[str]:
+    """The top-level modules that ``texts`` name as ``module:name``, sorted."""
+    return sorted({match[1].partition(".")[0] for text in texts for match in _BY_PATH.finditer(text)})
 
 
-def files_digest(root: Path) -> str:
+def _files_digest(root: Path, is_imported: bool) -> str:
     """A digest of the names and contents of all files below ``root``, or of the file ``root``."""
     digest = hashlib.sha256()
     for path in [root] if root.is_file() else _files(root):
         content = path.read_bytes()
+        if is_imported and path.stat().st_mtime_ns > _imported:
+            raise NotCached(f"{path} changed after this process had started")
         digest.update(f"{path.relative_to(root)}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
     return digest.hexdigest()
@@ -115,8 +115,6 @@ def _plugins(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 def _module_digest(name: str) -> str:
     """A digest of the files of the top-level module ``name``."""
-    if name == "graphopt":
-        return "part of graphopt"
     module = sys.modules.get(name)
     spec = None if module is None else getattr(module, "__spec__", None)
     spec = spec or importlib.machinery.PathFinder.find_spec(name)
@@ -124,6 +122,6 @@ def _module_digest(name: str) -> str:
         raise NotCached(f"the files of the module {name} are not found")
     roots = [*(spec.submodule_search_locations or [spec.origin])]
     try:
-        return " ".join(files_digest(Path(str(root))) for root in roots)
+        return " ".join(_files_digest(Path(str(root)), module is not None) for root in roots)
     except (OSError, ValueError) as error:
         raise NotCached(f"the files of the module {name} can't be read") from error

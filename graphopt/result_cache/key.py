@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
-from graphopt.result_cache.installed_code import code_parts, modules_named_in
+from graphopt.result_cache.installed_code import code_parts
 from graphopt.result_cache.machine import machine_parts
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.settings import Settings, cache_role
@@ -28,14 +28,23 @@ class Key:
 
     Attributes:
         parts: the parts by name: digests of contents, and values of options and settings as JSON.
+        texts: the pipelines and passes, which may name modules.
     """
 
     parts: Mapping[str, str]
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
         """The key in hex digits."""
         return key_of(json.dumps(self.parts, sort_keys=True))
+
+    def is_current(self) -> bool:
+        """Whether the code is still the same, so that code imported since belongs to the key."""
+        try:
+            return code_parts(*self.texts).items() <= self.parts.items()
+        except NotCached:
+            return False
 
 
 def result_key(model: Mapping[str, str], form: str, settings: Settings, options: OptimizeOptions) -> Key:
@@ -51,6 +60,7 @@ def result_key(model: Mapping[str, str], form: str, settings: Settings, options:
         NotCached: the result depends on an option that has no part in keys.
     """
     settled: Mapping[str, Any] = settings.complete_options(options)
+    texts = tuple(str(settled[name]) for name in _NAME_MODULES)
     return Key(
         {
             "format": _FORMAT,
@@ -58,10 +68,10 @@ def result_key(model: Mapping[str, str], form: str, settings: Settings, options:
             "form": form,
             **_option_parts(settled),
             **_setting_parts(settings),
-            **modules_named_in(*(str(settled[name]) for name in _NAME_MODULES)),
-            **code_parts(),
+            **code_parts(*texts),
             **machine_parts(settings, settled["device"]),
-        }
+        },
+        texts,
     )
 
 

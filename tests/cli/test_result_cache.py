@@ -172,7 +172,11 @@ def test_the_file_of_a_pass_is_part_of_the_key(
     Path("passes_of_a_test.py").write_text(rule)
     key = optimize(*own)["cache"]["key"]
     Path("passes_of_a_test.py").write_text(rule + "# changed\n")
-    assert optimize(*own)["cache"]["key"] != key
+    assert (
+        "passes_of_a_test.py changed after" in optimize(*own)["cache"]["reason"]
+    )  # the old code is imported
+    monkeypatch.delitem(sys.modules, "passes_of_a_test")
+    assert optimize(*own)["cache"]["key"] not in (key, None)
 
 
 def _entry_files(store: Path) -> list[Path]:
@@ -346,3 +350,19 @@ def test_a_fresh_cache_keeps_measured_costs(optimize: Optimize, small: Path, sto
     Store(store).put("costs", data, "0" * 64)
     parts = [optimize(small, "-o", "a.onnx", *words)["cache"]["key"] for words in ([], ["--fresh-cache"])]
     assert parts[0] == parts[1]
+
+
+def test_code_that_changes_during_a_run_is_not_cached(
+    optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())
+    text = (
+        "from pathlib import Path\n"
+        "from graphopt.rewrite import Exact, rule\n"
+        "Path(__file__).write_text(Path(__file__).read_text() + '#')\n"
+        "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
+        "def own(op, m, x):\n    return op.Identity(x)\n"
+    )
+    Path("changing_passes.py").write_text(text)
+    found = optimize(small, "-o", "out.onnx", "--pre-pass", "changing_passes:own")["cache"]
+    assert (found["hit"], found["reason"]) == (False, "code changed in the meantime")

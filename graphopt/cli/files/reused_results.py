@@ -120,6 +120,8 @@ class Reuse:
             self.reason = "--time-limit was reached, and another run may compute more"
         elif not files.unchanged():
             self.reason = "a file of the model changed in the meantime"
+        elif not key.is_current():
+            self.reason = "code changed in the meantime"
         if self.reason is not None:
             return None
 
