@@ -44,7 +44,7 @@ def optimize_variant(
 
 
 def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_pass: bool) -> ir.Model | None:
-    """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
+    """The model to compare a variant with; ``None`` if that is the variant before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
     need not satisfy ``guard``; inputs generated for the reference satisfy it. Verification also feeds inputs

@@ -8,8 +8,8 @@ import os
 def utf8_path(path: str | os.PathLike[str]) -> str:
     """``path`` decoded from UTF-8.
 
-    In a locale without non-ASCII characters, such as ``C``, Python decodes their bytes to surrogates, which
-    onnxruntime refuses.
+    In a locale without non-ASCII characters, such as ``C``, Python decodes the bytes of such characters to
+    surrogates, which onnxruntime refuses.
 
     >>> utf8_path("model.onnx")
     'model.onnx'

@@ -73,7 +73,7 @@ class Plan:
         return {name: NEW + name for name in self.carried}
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; ``next`` is :attr:`new`."""
+        """The plan for JSON; the entry ``next`` contains :attr:`new`."""
         return {"version": _VERSION, **asdict(self), "next": self.new}
 
     def to_json(self) -> str:
