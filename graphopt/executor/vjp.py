@@ -7,6 +7,7 @@ absent output cotangents, on first use.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from graphopt.autodiff.split_joint import Split, split
 from graphopt.context import context_for
-from graphopt.errors import UsageError, unknown
+from graphopt.errors import GraphoptError, UsageError, unknown
 from graphopt.executor.debug_state import GradientState
 from graphopt.executor.plan_model import KeptModel
 from graphopt.ir.signature import Signature
@@ -158,7 +159,8 @@ class GradientPlan:
         self._backward = start(parts.backward, "backward-graph")
         self._general = KeptModel(parts.backward)
         if release:
-            self._general.spill()
+            with contextlib.suppress(GraphoptError, OSError):  # without a file, it stays in memory
+                self._general.spill()
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
         self._specialized: OrderedDict[tuple[str, ...], Runner | None] = OrderedDict()
         self._runs: Counter[tuple[str, ...]] = Counter()

@@ -96,6 +96,15 @@ def test_absent_cotangents_are_zero_where_a_slope_is_infinite(by_group: bool) ->
     assert pullback({})["x"].tolist() == [0, 0]
 
 
+def test_a_full_disk_does_not_prevent_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise UsageError("no space left")
+
+    monkeypatch.setattr("graphopt.publish.ScratchFolder", fail)
+    outputs, pullback = executor(release=True).vjp({"x": numbers(4, 3), "b": numbers(3)}, ["x"])
+    assert pullback({"y": outputs["y"]})["x"].shape == (4, 3)
+
+
 def test_the_number_of_backward_models_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.executor.vjp._MOST", 1)
     outputs, pullback = executor().vjp({"x": numbers(4, 3), "b": numbers(3)}, ["x"])
