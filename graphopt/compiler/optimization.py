@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.stored_results import stored_or_computed
 from graphopt.context import Options
 from graphopt.custom_rules import left_out
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
@@ -98,7 +99,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
             with ``require_verified``, on any inputs.
     """
     env = env.having(options)
-    result = optimized(env, model)
+    result = Result(*stored_or_computed(env, model, lambda: optimized(env, model)))
     env.created_graph("optimized-graph", result.model)
     return result
 

@@ -18,6 +18,8 @@ from graphopt.util.disk_store import file_digest, key_of
 
 #: Options whose text can name modules with passes.
 _NAME_MODULES = ("pipeline", "pre_passes", "post_passes")
+#: Packages whose dataclasses are values of options; other objects, such as passes, also consist of code.
+_VALUES = ("graphopt.inputs.", "graphopt.ort.")
 #: Version of the format of entries.
 _FORMAT = "1"
 
@@ -118,7 +120,7 @@ def _plain(value: Any, name: str) -> Any:
         return {str(key): _plain(one, name) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one, name) for one in value]
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and type(value).__module__.startswith(_VALUES):
         return {one.name: _plain(getattr(value, one.name), name) for one in dataclasses.fields(value)}
     if hasattr(value, "tobytes") and not getattr(value.dtype, "hasobject", True):
         return [str(value.dtype), list(value.shape), key_of(value.tobytes())]

@@ -98,11 +98,31 @@ class StoredResult:
 
 
 def write_report(
-    folder: Path, parts: Mapping[str, str], report: Report, warnings: Sequence[tuple[str, str]], source: str
+    folder: Path,
+    parts: Mapping[str, str],
+    report: Report,
+    warnings: Sequence[tuple[str, str]],
+    source: str,
+    plain: Any = None,
 ) -> None:
-    """Write the files of an entry other than the model into ``folder``; ``source`` is the original's name."""
+    """Write the files of an entry other than the model.
+
+    Args:
+        folder: the folder of the entry.
+        parts: the parts of its key.
+        report: the report of the run.
+        warnings: the warnings of the run, each with its hint.
+        source: the name of the original.
+        plain: the report as data from which it can be restored, if required.
+    """
     texts = [[_as_data(block) for block in report.blocks(level, warned=True)] for level in _LEVELS]
-    data = {"source": source, "report": report.to_dict(), "texts": texts, "warnings": warnings}
+    data = {
+        "source": source,
+        "report": report.to_dict(),
+        "texts": texts,
+        "warnings": warnings,
+        "plain": plain,
+    }
     for name, content in ((KEY, parts), (REPORT, data)):
         text = json.dumps(content, ensure_ascii=False, default=str)
         (folder / name).write_text(text, encoding="utf-8", errors="surrogatepass")

@@ -95,6 +95,8 @@ class Report:
         profiled_runs: number of runs in that profile.
         kernels: names of the native kernels of the result.
         libraries: paths of the libraries with these kernels.
+        cached: the key of the stored result that was reused, with the durations of the original run; empty if
+            the result was computed.
     """
 
     pipeline: str
@@ -124,6 +126,7 @@ class Report:
     profiled_runs: int = 0
     kernels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    cached: str = ""
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -57,6 +57,8 @@ def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterato
     if report.verdict is not None:
         yield ""
         yield from verdict_lines(report.verdict, verbose, warned=warned)
+    if report.cached:
+        yield f"  cached    the result of an earlier run (graphopt cache show {report.cached[:12]})"
 
 
 def _growth(report: Report) -> Iterator[str]:
