@@ -20,10 +20,12 @@ from graphopt.api import run as run
 from graphopt.api import save as save
 from graphopt.api import specialize as specialize
 from graphopt.api import split as split
+from graphopt.api import split_constants as split_constants
 from graphopt.api import to_proto as to_proto
 from graphopt.api import train_step as train_step
 from graphopt.api import try_out as try_out
 from graphopt.api import unlift_parameters as unlift_parameters
+from graphopt.api import update_weights as update_weights
 from graphopt.api import value_and_grad as value_and_grad
 from graphopt.api import verify as verify
 from graphopt.api import verify_split as verify_split
@@ -43,6 +45,7 @@ from graphopt.autodiff.split_joint import Split as Split
 from graphopt.autodiff.value_and_grad import ValueAndGrad as ValueAndGrad
 from graphopt.compiler import Compiler as Compiler
 from graphopt.compiler.bailouts import Bailed as Bailed
+from graphopt.compiler.constants import SplitResult as SplitResult
 from graphopt.compiler.optimization import Result as Result
 from graphopt.context import Context as Context
 from graphopt.debug.bisect import Bisection as Bisection

@@ -79,6 +79,8 @@ list_kernels = _function(Compiler.list_kernels)
 build_kernels = _function(Compiler.build_kernels)
 lift_parameters = _function(Compiler.lift_parameters)
 unlift_parameters = _function(Compiler.unlift_parameters)
+split_constants = _function(Compiler.split_constants)
+update_weights = _function(Compiler.update_weights)
 if TYPE_CHECKING:
     compile = Compiler().compile  # keeps the overloads of the method
 else:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack, cast
 from graphopt import config
 from graphopt.compiler import (
     bailouts,
+    constants,
     gradients,
     native_kernels,
     optimization,
@@ -81,6 +82,8 @@ class Compiler(Environment):
     build_kernels = _method(native_kernels.build_kernels)
     lift_parameters = _method(parameters.lift_parameters)
     unlift_parameters = _method(parameters.unlift_parameters)
+    split_constants = _method(constants.split_constants)
+    update_weights = _method(constants.update_weights)
 
 
 __all__ = ["Compiler"]

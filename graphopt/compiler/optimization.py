@@ -104,8 +104,15 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     return result
 
 
-def optimized(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
-    """As :func:`optimize`, for operations that report the graph themselves."""
+def optimized(
+    env: Environment, model: ModelLike, weights: Sequence[str] = (), **options: Unpack[OptimizeOptions]
+) -> Result:
+    """As :func:`optimize`, for operations that report the graph themselves.
+
+    Args:
+        weights: names of initializers whose contents may change later; how constants of the result are
+            computed from them is recorded (:func:`graphopt.ir.constant_graph_of`).
+    """
     env = with_fuser(env.having(options))
     chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
@@ -115,7 +122,7 @@ def optimized(env: Environment, model: ModelLike, **options: Unpack[OptimizeOpti
     load_seconds = time.perf_counter() - begin
     scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
     attempt = attempt.on(candidate)
-    attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
+    attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes, weights=tuple(weights)))
     original = copy(candidate) if attempt.dims else original
     sharing = SharedBufferCheck(env)
     unchecked = sharing.in_runtime(candidate) if sharing.pairs else None

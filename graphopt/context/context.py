@@ -132,7 +132,7 @@ class Context:
 
         Replacing such a constant does not free the bytes, and the replacement would no longer share them.
         """
-        tensor = ir.constant_of(value)
+        tensor = ir.computable(value)
         if tensor is None:
             return False
         if self._tied is None:
@@ -300,10 +300,16 @@ def context_for(
     edit = ir.Editor(model)
     ir.track(model)
     options = options or Options()
+    if options.weights:
+        before = ir.constant_graph_of(model.graph)
+        if before is None or before.main is not model.graph:  # a clone has the constant graph of its original
+            ir.ConstantGraph(model.graph, options.weights)
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)
     known = ShapeFacts.of(edit, ranges, budget)
-    evaluator = Evaluator.of(model, edit.scopes, budget=budget, filled=known.is_nonempty)
+    evaluator = Evaluator.of(
+        model, edit.scopes, constant=ir.computable, budget=budget, filled=known.is_nonempty
+    )
     return Context(
         model, edit, known, Target(options.device), evaluator, options, budget, gate, list(observers)
     )

@@ -38,6 +38,8 @@ class Options:
         device: the device for the result.
         costs: the costs of fused operators on the device; ``None`` for the figures that graphopt provides.
         kernels: turn unfused nodes into native kernels where that is faster.
+        weights: names of initializers whose contents may change later: rewrites may compute with the
+            contents, but must not depend on them.
         rules: the caller's rewrite rules, which run together with graphopt's.
         own: names of the caller's passes and rules, whose exceptions are raised unchanged.
     """
@@ -57,5 +59,6 @@ class Options:
     device: Device = CPU
     costs: Costs | None = None
     kernels: bool = False
+    weights: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     own: frozenset[str] = frozenset()

@@ -7,16 +7,20 @@ and only :class:`Editor` changes a model.
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
+from graphopt.ir.constant_graph import VALID, ConstantGraph, Expression, Operation, constant_graph_of
 from graphopt.ir.constants import (
     FUNCTIONS,
     LOADED_WITH,
     as_variables,
+    computable,
     constant_of,
     copy_variables,
+    depends_on_weights,
     fill_of_tensor,
     is_overridable,
     read,
     read_for_facts,
+    read_to_compute,
     scalar_of,
 )
 from graphopt.ir.declared_dims import (

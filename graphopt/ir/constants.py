@@ -27,6 +27,8 @@ DATA_FILES = "graphopt.data_files"
 UPDATED_OUTSIDE = "graphopt.updated_outside"
 #: Key in ``graph.meta`` of the main graph and its bodies: the record of constants that rewrites depend on.
 READ_RECORD = "graphopt.contents"
+#: Key in ``graph.meta`` of the main graph and its bodies: the computation of constants from weights.
+CONSTANT_GRAPH = "graphopt.constant_graph"
 
 
 def is_overridable(value: onnx_ir.Value) -> bool:
@@ -63,19 +65,37 @@ def copy_variables(source: onnx_ir.Graph, target: onnx_ir.Graph) -> None:
 def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
     """The tensor that ``value`` always equals, or ``None``.
 
-    Initializers and outputs of Constant nodes are constants; overridable initializers,
-    Constant nodes that refer to a function's attribute, and sparse constants are not.
+    Initializers and outputs of Constant nodes are constants; overridable initializers, weights that change
+    later (:func:`computable`), Constant nodes that refer to a function's attribute, and sparse constants are
+    not.
     """
     if value is None:
         return None
     if value.is_initializer():
-        return None if is_overridable(value) else value.const_value
+        return None if is_overridable(value) or depends_on_weights(value) else value.const_value
     node = value.producer()
     if node is None or node.op_type != "Constant" or node.domain != "":
         return None
     if value.const_value is None:
         value.const_value = _tensor_of_constant_node(node)
     return value.const_value
+
+
+def depends_on_weights(value: onnx_ir.Value) -> bool:
+    """Whether ``value`` is a weight that changes later, or a constant computed from such weights."""
+    graph = None if value.graph is None else value.graph.meta.data.get(CONSTANT_GRAPH)
+    return graph is not None and bool(graph.depends(value))
+
+
+def computable(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
+    """The contents of ``value`` that a rewrite may compute with; ``None`` if it is not constant.
+
+    Unlike the result of :func:`constant_of`, they may belong to a weight that changes later
+    (:mod:`graphopt.ir.constant_graph`), so that they must not decide a rewrite.
+    """
+    if value is not None and depends_on_weights(value):
+        return value.const_value
+    return constant_of(value)
 
 
 #: The types of the attributes of Constant; a file may contain others.
@@ -123,6 +143,14 @@ def read(*values: onnx_ir.Value | None) -> None:
             record = value.graph.meta.data.get(READ_RECORD)
             if record is not None:
                 record.note_read(value)
+
+
+def read_to_compute(value: onnx_ir.Value) -> None:
+    """Record that the contents of a weight are read, only to compute new constants."""
+    if value.graph is not None:
+        record = value.graph.meta.data.get(READ_RECORD)
+        if record is not None:
+            record.note_operand(value)
 
 
 def read_for_facts(value: onnx_ir.Value) -> None:

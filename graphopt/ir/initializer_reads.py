@@ -56,6 +56,7 @@ class ReadRecord:
         is_changed: whether the model was edited.
         unreadable: the record of the file, if it is invalid.
         pending: constants read since the last edit, or since :meth:`begin`.
+        operands: as ``pending``, but read only to compute new constants, so that they decide no rewrite.
     """
 
     digests: dict[str, str] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class ReadRecord:
     is_changed: bool = False
     unreadable: str | None = None
     pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
+    operands: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
     _cached_names: _PendingNames | None = None
     _given: frozenset[onnx_ir.Value] = frozenset()
@@ -73,6 +75,7 @@ class ReadRecord:
     def begin(self) -> None:
         """Discard pending reads, which led to no edit."""
         self.pending.clear()
+        self.operands.clear()
         self._cached_names = None
         self._is_pure = False
 
@@ -87,7 +90,8 @@ class ReadRecord:
         """Add pending reads to the record after an edit that may depend on them."""
         self.is_changed = True
         if self.pending and not self._is_pure:
-            self.built_in.update(dict.fromkeys(self._pending_names().names))
+            names = self._record_sources(self.pending) if self.operands else self._pending_names().names
+            self.built_in.update(dict.fromkeys(names))
         self.begin()
 
     def note_constant(
@@ -128,6 +132,11 @@ class ReadRecord:
         if self._is_addressable(value):
             self.pending[value] = None
 
+    def note_operand(self, value: onnx_ir.Value) -> None:
+        """Record a read of the contents of ``value`` that only serves to compute new constants."""
+        if self._is_addressable(value):
+            self.operands[value] = None
+
     def note_read_for_facts(self, value: onnx_ir.Value) -> None:
         """Record that facts depend on the contents of ``value``."""
         if value.name and self._is_addressable(value):
@@ -167,9 +176,10 @@ class ReadRecord:
 
     def _pending_names(self) -> _PendingNames:
         """The names of the pending reads, cached for several constants computed from them."""
-        if self._cached_names is None or self._cached_names.read != len(self.pending):
-            names = self._record_sources(self.pending)
-            self._cached_names = _PendingNames(len(self.pending), names, names_to_json(names))
+        count = len(self.pending) + len(self.operands)
+        if self._cached_names is None or self._cached_names.read != count:
+            names = self._record_sources(self.pending | self.operands)
+            self._cached_names = _PendingNames(count, names, names_to_json(names))
         return self._cached_names
 
     def _record_sources(self, values: Iterable[onnx_ir.Value]) -> list[str]:
@@ -198,6 +208,7 @@ def track(model: onnx_ir.Model) -> None:
             of_facts={},
             is_changed=False,  # facts matter only for later edits
             pending={},
+            operands={},
             _holders={},
             _cached_names=None,
             _given=frozenset(),

@@ -108,17 +108,18 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
             hint=f"the file has {there!r} and so on, the model {here!r}",
         )
     for name, tensor in found.items():
-        _check_fits(own[name], tensor)
+        check_fits(own[name], tensor)
     edit = ir.Editor(model)
     for name, tensor in found.items():
         edit.to_initializer(own[name], tensor)
-    _update_record(model, parameters.tensors)
+    update_record(model, parameters.tensors)
     unused = [name for name in parameters.tensors if name not in own]
     left = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
     return Unlifted(list(found), unused, left)
 
 
-def _check_fits(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+def check_fits(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """Raise UsageError if ``tensor`` has another shape or element type than ``value``."""
     known = value.const_value
     dtype, shape = (value.dtype, value.shape) if known is None else (known.dtype, known.shape)
     if dtype is not None and dtype != tensor.dtype:
@@ -143,7 +144,7 @@ def _shape_text(dims: Iterable[object]) -> str:
     return "x".join(str(dim) for dim in dims) or "a scalar"
 
 
-def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+def update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Update the digests of initializers in the record of folded constants.
 
     This includes inputs that became initializers: the constants folded from them become part of the record

@@ -14,6 +14,7 @@ from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import traits
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
+from graphopt.rewrite.traced_array import TracedArray, trace
 
 
 class Refused(Exception):
@@ -104,6 +105,10 @@ class Match:
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
         """The contents of a constant."""
         return self.cx.constant(value)
+
+    def traced(self, value: ir.Value | None) -> TracedArray | None:
+        """The contents of a constant to compute with, even if the contents change later."""
+        return trace(value, self.graph, self.cx)
 
     def fill(self, value: ir.Value | None) -> np.generic | None:
         """The number to which all elements of ``value``, a constant or not, are provably equal."""
@@ -253,7 +258,7 @@ class Matcher:
     def _variable(self, variable: Var, value: _Operand, bindings: Bindings) -> Bindings | None:
         if value is None and variable.kind != "optional":
             return None
-        if variable.kind == "constant" and (isinstance(value, tuple) or ir.constant_of(value) is None):
+        if variable.kind == "constant" and (isinstance(value, tuple) or ir.computable(value) is None):
             return None
         if variable.name in bindings:
             return bindings if bindings[variable.name] is value else None

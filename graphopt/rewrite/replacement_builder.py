@@ -12,8 +12,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.numerics import Numerics
+from graphopt.rewrite.traced_array import TracedArray
 
-Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
+Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | TracedArray | None
 
 #: Attributes that may be infinite: a missing bound.
 _BOUNDS = frozenset({"min", "max", "activation_params"})
@@ -120,9 +121,12 @@ class Builder:
         return made
 
     def constant(
-        self, data: np.ndarray | np.generic | ir.TensorProtocol, name: str | None = None
+        self, data: np.ndarray | np.generic | ir.TensorProtocol | TracedArray, name: str | None = None
     ) -> ir.Value:
         """A constant with these contents."""
+        traced = data if isinstance(data, TracedArray) else None
+        if isinstance(data, TracedArray):
+            data = data.array
         graph = self._root.graph
         assert graph is not None
         if isinstance(data, np.generic):
@@ -131,6 +135,10 @@ class Builder:
             self._before = self._edit.revision, self._edit.counts.copy()
         value = self._edit.constant(graph, data, name or f"{self._root.outputs[0].name}_const")
         self._constants.append(value)
+        if traced is not None and traced.depends:
+            weights = ir.constant_graph_of(graph)
+            assert weights is not None
+            weights.define(value, traced.expression, traced.conditions)
         return value
 
     def ints(self, *numbers: int) -> ir.Value:

@@ -9,6 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.affine_layers import LAYERS, channels_of, folded_name, with_affine
 from graphopt.rules.building_blocks.broadcasting import along_axis, require_right_alignment
 from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
@@ -18,13 +19,13 @@ from graphopt.rules.building_blocks.computed_constants import affordable, exact,
 class _Normalization:
     """The effect of a BatchNormalization on each channel: times ``scale``, plus ``shift`` (float64)."""
 
-    scale: np.ndarray
-    shift: np.ndarray
+    scale: TracedArray
+    shift: TracedArray
 
 
 def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
     """The effect of ``node`` if it is in inference mode and its parameters are constant."""
-    parameters = [m.constant(value) for value in node.inputs[1:5]]
+    parameters = [m.traced(value) for value in node.inputs[1:5]]
     epsilon, spatial = m.attribute(node, "epsilon"), m.attribute(node, "spatial")
     if traits.batchnorm_trains(node) or spatial == 0:
         return None
@@ -35,9 +36,11 @@ def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
         return None
     gamma, beta, mean, variance = arrays
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = gamma / np.sqrt(variance + epsilon)
+        scale = gamma / (variance + epsilon).sqrt()
         shift = beta - mean * scale
-    return _Normalization(scale, shift) if np.all(np.isfinite(scale) & np.isfinite(shift)) else None
+        finite = scale.is_finite() & shift.is_finite()
+        valid_scale, valid_shift = scale.require(finite), shift.require(finite)
+    return _Normalization(valid_scale, valid_shift) if valid_scale and valid_shift else None
 
 
 _UNKNOWN = "it is in training mode, or its parameters are not constants with finite results"
@@ -75,7 +78,7 @@ def batchnorm_into_layer(op: Builder, m: Match) -> Outcome:
 )
 def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
     """BatchNormalization(x @ w) → Gemm(x, w', b'), for matrices."""
-    norm, weight = _normalization(m, m.root), m.constant(w)
+    norm, weight = _normalization(m, m.root), m.traced(w)
     if norm is None or weight is None:
         return m.no(_UNKNOWN)
     if m.version < 7 or m.rank(x) != 2 or weight.ndim != 2 or weight.shape[1] != norm.scale.size:
@@ -99,14 +102,14 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Ou
 def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     """c * BatchNormalization(x) + d → BatchNormalization(x) with another scale and bias."""
     require_right_alignment(m)
-    node, number, rank = m.node("norm"), m.constant(c), m.rank(x)
+    node, number, rank = m.node("norm"), m.traced(c), m.rank(x)
     norm = _normalization(m, node)
     if norm is None or number is None or rank is None:
         return m.no(_UNKNOWN, x)
     factor = along_axis(number, 1, rank, norm.scale.size)
     if factor is None or rank < 2:
         return m.no("the constant differs within a channel", c)
-    gamma, beta = (exact(array) for value in node.inputs[1:3] if (array := m.constant(value)) is not None)
+    gamma, beta = (exact(array) for value in node.inputs[1:3] if (array := m.traced(value)) is not None)
     change = exact(factor)
     match m.root.op_type:
         case "Add":
@@ -116,9 +119,10 @@ def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Ou
         case "Mul":
             gamma, beta = gamma * change, beta * change
         case "Div":
-            if np.any(change == 0):
+            divisor = change.require(abs(change) > 0)
+            if divisor is None:
                 return m.no("a division by 0", c)
-            gamma, beta = gamma / change, beta / change
+            gamma, beta = gamma / divisor, beta / divisor
     return _with_scale_and_bias(op, m, node, gamma, beta)
 
 
@@ -133,12 +137,12 @@ def join_batchnorms(op: Builder, m: Match, x: ir.Value) -> Outcome:
     first, second = _normalization(m, node), _normalization(m, m.root)
     if first is None or second is None or first.scale.size != second.scale.size:
         return m.no(_UNKNOWN, x)
-    gamma, beta = (exact(array) for value in node.inputs[1:3] if (array := m.constant(value)) is not None)
+    gamma, beta = (exact(array) for value in node.inputs[1:3] if (array := m.traced(value)) is not None)
     return _with_scale_and_bias(op, m, node, gamma * second.scale, beta * second.scale + second.shift)
 
 
 def _with_scale_and_bias(
-    op: Builder, m: Match, node: ir.Node, gamma: np.ndarray, beta: np.ndarray
+    op: Builder, m: Match, node: ir.Node, gamma: TracedArray, beta: TracedArray
 ) -> Outcome:
     """A copy of BatchNormalization ``node`` with other parameters."""
     scale, bias = node.inputs[1:3]

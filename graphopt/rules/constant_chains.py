@@ -8,8 +8,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import require_right_alignment
-from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
+from graphopt.rules.building_blocks.computed_constants import affordable, rounded
 from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
 
 
@@ -47,7 +48,7 @@ _OFFSETS = (
 )
 
 
-def _joined_offset(op: Builder, sign: int, x: ir.Value, c: np.ndarray) -> Outcome:
+def _joined_offset(op: Builder, sign: int, x: ir.Value, c: np.ndarray | TracedArray) -> Outcome:
     return op.Add(x, c) if sign > 0 else op.Sub(c, x)
 
 
@@ -72,18 +73,18 @@ _LOST = 0.01
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b → x + (a + b), also for Sub, unless a and b cancel."""
     first, second = _numbers(m, x, a, b, FLOATS, "not floats")
-    s1, c1 = _offset(m.node("inner"), a, exact(first))
-    s2, c2 = _offset(m.root, b, exact(second))
+    s1, c1 = _offset(m.node("inner"), a, first.astype(np.float64))
+    s2, c2 = _offset(m.root, b, second.astype(np.float64))
     total = np.asarray(s2 * c1 + c2)
     if np.any(4 * np.abs(total) < np.maximum(np.abs(c1), np.abs(c2))):
         # (x + 1e9) - 1e9 rounds x: the rewrite would change the result visibly
         return m.no("the constants cancel", x)
     with np.errstate(invalid="ignore"):  # infinity stays infinity
-        lost = np.abs(exact(total.astype(first.dtype)) - total)
+        lost = np.abs(total.astype(first.dtype).astype(np.float64) - total)
     if np.any(lost > _LOST * np.abs(np.where(c2 == 0, total, c2))):
         # for x = 1.185, x - 1.185 + 6e-5 is 6e-5, but 0 if the sum of the constants is rounded
         return m.no("the sum of the constants rounds away the second one", x)
-    c = rounded(total, first.dtype)
+    c = rounded(TracedArray.of(total), first.dtype)
     if c is None:
         return m.no("the sum of the constants overflows", x)
     if not affordable(m, c.nbytes, a, b):
@@ -130,13 +131,13 @@ def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) ->
     if not (np.all(np.isfinite(first) & (first != 0)) and np.all(np.isfinite(second) & (second != 0))):
         return m.no("a factor is 0 or not finite", x)
     inner = m.node("inner")
-    p1, f1 = _scale(inner, a, exact(first))
-    p2, f2 = _scale(m.root, b, exact(second))
+    p1, f1 = _scale(inner, a, first.astype(np.float64))
+    p2, f2 = _scale(m.root, b, second.astype(np.float64))
     if not _harmless_between(f1, f2, p2, m.dtype(x)):
         return m.no("the intermediate value may overflow where the result does not", x)
     factor = np.asarray((f1 if p2 > 0 else 1 / f1) * f2)
     both_divide = inner.op_type == m.root.op_type == "Div" and p1 == p2 == 1
-    c = rounded(1 / factor if both_divide else factor, first.dtype)
+    c = rounded(TracedArray.of(1 / factor if both_divide else factor), first.dtype)
     if c is None:
         return m.no("the product of the constants overflows or vanishes", x)
     if not affordable(m, c.nbytes, a, b):

@@ -38,7 +38,7 @@ _CONVS = ("Conv", "ConvTranspose")
 )
 def add_into_conv(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """Conv(x, w, b) + c → Conv(x, w, b + c), if c has one number per channel."""
-    added = m.constant(c)
+    added = m.traced(c)
     shift = by_channel(m, m.node("conv"), None if added is None else exact(added))
     if shift is None:
         return m.no("the constant differs within a channel, or the channels are unknown", c)
@@ -75,7 +75,7 @@ def mul_into_conv(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
 def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -> Outcome:
     """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), if c and d have one number per channel."""
     require_right_alignment(m)
-    conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
+    conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.traced(c)
     axes, rank, channels = axes_of(m, squeeze), m.rank(conv.outputs[0]), channels_of(m, conv)
     if axes is None or rank is None or channels is None or number is None or 1 in axes:
         return m.no("the axes are unknown, or the channels are squeezed away", squeeze.outputs[0])
@@ -90,7 +90,7 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -
         factor = factor_of(m, m.root, c)
         if factor is None:
             return m.no("the constant is divided, or is 0", c)
-        result = with_affine(op, m, conv, np.broadcast_to(factor.reshape(-1), channels), None)
+        result = with_affine(op, m, conv, factor.reshape(-1).broadcast_to(channels), None)
     return op.like(squeeze, [result, *a])
 
 
@@ -106,7 +106,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     """Conv(x * c, w, b) → Conv(x, w * c, b), if c has one number per channel; padding stays 0."""
     if fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
-    weight, factor, group = m.constant(w), factor_of(m, m.node("scale"), c), int_of(m, m.root, "group", 1)
+    weight, factor, group = m.traced(w), factor_of(m, m.node("scale"), c), int_of(m, m.root, "group", 1)
     if weight is None or factor is None or not group or weight.shape[0] % group:
         return m.no("not a factor, or the channels can't be grouped", c)
     scale = along_axis(factor, 1, weight.ndim, weight.shape[1] * group)
@@ -116,7 +116,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     grouped = exact(weight).reshape(group, -1, *weight.shape[1:])
     product = grouped * scale.reshape(group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
     folded = rounded(product, weight.dtype, tuple(range(2, product.ndim)))
-    new_weight = folded_weight(op, m, w, None if folded is None else folded.reshape(weight.shape))
+    new_weight = folded_weight(op, m, w, None if folded is None else folded.reshape(*weight.shape))
     return op.like(m.root, [x, new_weight, *rest])
 
 
@@ -138,8 +138,8 @@ def shift_before_conv(
     """Conv(x + c, w, b) → Conv(x, w, b'), if c has one number per channel and the Conv has no padding."""
     require_right_alignment(m)
     conv, shift_node = m.root, m.node("shift")
-    weight, number, group = m.constant(w), m.constant(c), int_of(m, conv, "group", 1)
-    bias = m.constant(b)
+    weight, number, group = m.traced(w), m.traced(c), int_of(m, conv, "group", 1)
+    bias = m.traced(b)
     if weight is None or number is None or not group or weight.shape[0] % group or (b and bias is None):
         return m.no("the bias is not constant, or the channels can't be grouped", b)
     if shift_node.inputs[0] is c and shift_node.op_type == "Sub":
@@ -147,13 +147,14 @@ def shift_before_conv(
     pads, auto_pad = m.attribute(conv, "pads"), m.attribute(conv, "auto_pad")
     if any(pads or ()) or auto_pad not in ("NOTSET", "VALID"):
         return m.no("the padding would have to be shifted", x)
-    shift = along_axis(exact(number), 1, weight.ndim, weight.shape[1] * group)
-    if shift is None or m.rank(x) != weight.ndim or weight.dtype not in (np.float32, np.float64):
+    numbers = along_axis(exact(number), 1, weight.ndim, weight.shape[1] * group)
+    if numbers is None or m.rank(x) != weight.ndim or weight.dtype not in (np.float32, np.float64):
         return m.no("the constant differs within a channel, or widens the tensor", c)
-    if not np.all(np.abs(shift) <= _LARGEST_SHIFT):
+    shift = numbers.require(~(abs(numbers) > _LARGEST_SHIFT))
+    if shift is None:
         return m.no("the constant is large, and might cancel x", c)
     # for each group, (M / group, C / group) times (C / group, 1)
-    kernels = exact(weight).reshape(group, -1, weight.shape[1], int(np.prod(weight.shape[2:]))).sum(axis=3)
+    kernels = exact(weight).reshape(group, -1, weight.shape[1], int(np.prod(weight.shape[2:]))).sum(3)
     total = (kernels @ shift.reshape(group, weight.shape[1], 1)).reshape(-1)
     if shift_node.op_type == "Sub":
         total = -total

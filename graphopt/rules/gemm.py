@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.replacement_builder import Builder, to_float32
@@ -58,15 +56,15 @@ def add_into_gemm(op: Builder, m: Match, c: ir.Value) -> Outcome:
     result, old = gemm.outputs[0], operand(gemm, 2)
     if m.version < 7 or m.dtype(result) not in _TYPES or not keeps_shape(m, result, c):
         return m.no("the sum may be wider than the product", c)
-    added = m.constant(c)
+    added = m.traced(c)
     if old is None and m.root.op_type == "Add":
         return op.like(gemm, [*gemm.inputs[:2], c], beta=None)
-    bias, beta = m.constant(old), m.attribute(gemm, "beta")
+    bias, beta = m.traced(old), m.attribute(gemm, "beta")
     if added is None or (old is not None and (bias is None or not isinstance(beta, float))):
         return m.no("the summand is not constant", c)
     total = -exact(added) if m.root.op_type == "Sub" else exact(added)
     if bias is not None:
-        total = np.asarray(total + beta * exact(bias))
+        total = total + exact(bias) * beta
     folded = rounded(total, added.dtype, tuple(range(total.ndim)))
     if folded is None:
         return m.no("the bias becomes too large", c)
@@ -87,8 +85,9 @@ def mul_into_gemm(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
     gemm, factor = m.node("gemm"), factor_of(m, m.root, c)
     if factor is None:
         return m.no("the constant is divided, or is 0", c)
-    if factor.size == 1 and (c is None or keeps_shape(m, gemm.outputs[0], c)):
-        factors = {name: _scaled(m, gemm, name, factor.item()) for name in ("alpha", "beta")}
+    number = factor.contents if factor.size == 1 else None
+    if number is not None and (c is None or keeps_shape(m, gemm.outputs[0], c)):
+        factors = {name: _scaled(m, gemm, name, number.item()) for name in ("alpha", "beta")}
         if operand(gemm, 2) is None:
             del factors["beta"]
         if None not in factors.values():
@@ -110,9 +109,10 @@ def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value | None, re
     if fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
     factor = factor_of(m, m.node("scale"), c)
-    if factor is None or factor.size != 1 or (c is not None and not keeps_shape(m, x, c)):
+    number = None if factor is None or factor.size != 1 else factor.contents
+    if number is None or (c is not None and not keeps_shape(m, x, c)):
         return m.no("not one number", c)
-    alpha = _scaled(m, m.root, "alpha", factor.item())
+    alpha = _scaled(m, m.root, "alpha", number.item())
     if alpha is None:
         return m.no("the factor does not fit the attribute", c)
     return op.like(m.root, [x, *rest], alpha=alpha)

@@ -48,7 +48,7 @@ def constant_into_instance_norm(
     op: Builder, m: Match, x: ir.Value, s: ir.Value, b: ir.Value, c: ir.Value
 ) -> Outcome:
     """InstanceNormalization(x, s, b) * c → InstanceNormalization(x, s * c, b * c); likewise for + c."""
-    scale, bias, constant, rank = m.constant(s), m.constant(b), m.constant(c), m.rank(x)
+    scale, bias, constant, rank = m.traced(s), m.traced(b), m.traced(c), m.rank(x)
     if scale is None or bias is None or constant is None or rank is None:
         return m.no("the rank is unknown", x)
     if not keeps_shape(m, x, c) or constant.size not in (1, scale.size):
@@ -56,10 +56,10 @@ def constant_into_instance_norm(
     dims = (1,) * (rank - constant.ndim) + constant.shape
     if constant.size > 1 and dims[1] != constant.size:
         return m.no("it is not one number per channel", c)
-    each = exact(np.broadcast_to(constant.reshape(-1), scale.shape))
+    each = exact(constant.reshape(-1).broadcast_to(*scale.shape))
     added = m.root.op_type == "Add"
     with np.errstate(all="ignore"):
-        factors = rounded(exact(scale) * (1 if added else each), scale.dtype)
+        factors = rounded(exact(scale) if added else exact(scale) * each, scale.dtype)
         summands = rounded(exact(bias) + each if added else exact(bias) * each, bias.dtype)
     if factors is None or summands is None:
         return m.no("the scale or bias would not be finite, or lose digits", c)

@@ -32,7 +32,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
     if not at_root and fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
-    weight, factor = m.constant(w), factor_of(m, scale, c)
+    weight, factor = m.traced(w), factor_of(m, scale, c)
     if weight is None or factor is None or weight.ndim < 2:
         return m.no("not a matrix and a factor, of floats", w)
     if c is not None and not keeps_shape(m, product.outputs[0] if at_root else x, c):
@@ -52,7 +52,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
 )
 def join_matmuls(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x @ a) @ b → x @ (a @ b), if a @ b is no larger than a and b."""
-    first, second = m.constant(a), m.constant(b)
+    first, second = m.traced(a), m.traced(b)
     if first is None or second is None or m.dtype(a) not in FLOATS or first.ndim != 2 or second.ndim != 2:
         return m.no("not two constant matrices of floats", a)
     if first.shape[0] * second.shape[1] > first.size + second.size:

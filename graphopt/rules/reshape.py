@@ -6,12 +6,11 @@ Reshape whose shape is constant.
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks import ort_fusions as fusions
 from graphopt.rules.building_blocks.axes import axes_of, squeeze, unsqueeze
 from graphopt.rules.building_blocks.operands import producer_of
@@ -211,12 +210,12 @@ def gemm_without_reshapes(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir
     _require_rows(m, x, gemm.inputs[0], w, (1, 0) if transposed else (0, 1))
     if c is not None and (m.attribute(gemm, "beta") != 1.0 or not _is_row(m, c)):
         return m.no("the bias is scaled, or differs by row", c)
-    weight: ir.Value | np.ndarray = w
+    weight: ir.Value | TracedArray = w
     if transposed:
-        array = m.constant(w)
+        array = m.traced(w)
         if array is None or not m.only_use(w):
             return m.no("the weight would have to be transposed, and has other readers", w, shared=True)
-        weight = np.ascontiguousarray(array.T)
+        weight = array.transpose((1, 0))
     result = op.MatMul(x, weight)
     return result if c is None else op.Add(result, c)
 

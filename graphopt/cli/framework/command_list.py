@@ -33,6 +33,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "train-step": "Write a model that performs one training step.",
         "lift-parameters": "Turn parameters into inputs, after the model's own inputs.",
         "unlift-parameters": "Put parameters from a file into a model.",
+        "split-constants": "Optimize a model for weights that are replaced later.",
+        "update-weights": "Replace weights of an optimized model.",
     },
     "Expert": {
         "bailout": "Cut a model in two, also within a Loop or an If.",

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import aligns_right, along_axis
 from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
 from graphopt.rules.building_blocks.operands import int_of, operand
@@ -36,7 +37,7 @@ def channels_of(m: Match, layer: ir.Node) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarray | None:
+def by_channel(m: Match, layer: ir.Node, numbers: TracedArray | None) -> TracedArray | None:
     """``numbers``, which broadcast with the layer's result, reduced to one number per channel.
 
     ``None`` if they differ within a channel or widen the result.
@@ -51,8 +52,8 @@ def with_affine(
     op: Builder,
     m: Match,
     layer: ir.Node,
-    scale: np.ndarray | None,
-    shift: np.ndarray | None,
+    scale: TracedArray | None,
+    shift: TracedArray | None,
     replaced: tuple[ir.Value, ...] = (),
 ) -> ir.Value:
     """The layer with ``scale`` and ``shift`` of its result folded in.
@@ -84,7 +85,7 @@ def with_affine(
     return op.like(layer, [x, weight] if bias is None else [x, weight, bias], **changed)
 
 
-def folded_weight(op: Builder, m: Match, weight: ir.Value, folded: np.ndarray | None) -> ir.Value:
+def folded_weight(op: Builder, m: Match, weight: ir.Value, folded: TracedArray | None) -> ir.Value:
     """The constant ``folded`` in place of ``weight``.
 
     Refuses if it is ``None``: the weight is not constant, or its change loses digits.
@@ -101,8 +102,8 @@ def folded_name(value: ir.Value) -> str:
     return re.sub(r"_folded(_\d+)?$", "", value.name or "constant") + "_folded"
 
 
-def _scaled_weight(m: Match, layer: ir.Node, scale: np.ndarray) -> np.ndarray | None:
-    array = m.constant(layer.inputs[1])
+def _scaled_weight(m: Match, layer: ir.Node, scale: TracedArray) -> TracedArray | None:
+    array = m.traced(layer.inputs[1])
     if array is None:
         return None
     weight = exact(array)
@@ -120,19 +121,23 @@ def _scaled_weight(m: Match, layer: ir.Node, scale: np.ndarray) -> np.ndarray | 
             axis = 0 if int_of(m, layer, "transB", 0) else 1
             grouped, factor, over = weight, _spread(scale, axis, 2), [1 - axis]
     folded = rounded(grouped * factor, array.dtype, tuple(over))
-    return None if folded is None else folded.reshape(weight.shape)
+    return None if folded is None else folded.reshape(*weight.shape)
 
 
-def _spread(numbers: np.ndarray, axis: int, rank: int) -> np.ndarray:
-    return numbers.reshape(tuple(-1 if index == axis else 1 for index in range(rank)))
+def _spread(numbers: TracedArray, axis: int, rank: int) -> TracedArray:
+    return numbers.reshape(*(-1 if index == axis else 1 for index in range(rank)))
 
 
 def _new_bias(
-    m: Match, layer: ir.Node, bias: ir.Value | None, scale: np.ndarray | None, shift: np.ndarray | None
-) -> np.ndarray | None:
-    total = np.zeros(1)
+    m: Match,
+    layer: ir.Node,
+    bias: ir.Value | None,
+    scale: TracedArray | None,
+    shift: TracedArray | None,
+) -> TracedArray | None:
+    total = TracedArray.of(np.zeros(1))
     if bias is not None:
-        array = m.constant(bias)
+        array = m.traced(bias)
         if array is None:
             return None
         total = exact(array)

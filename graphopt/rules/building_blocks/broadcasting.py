@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Match
+from graphopt.rewrite.traced_array import TracedArray
 
 
 def aligns_right(m: Match) -> bool:
@@ -42,7 +41,7 @@ def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None)
     )
 
 
-def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray | None:
+def along_axis(array: TracedArray, axis: int, rank: int, size: int) -> TracedArray | None:
     """The elements of ``array``, broadcast to ``rank`` dims, along ``axis`` of length ``size``.
 
     ``None`` if ``array`` varies along another axis, or if broadcasting would widen the tensor.
@@ -52,4 +51,4 @@ def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray
     dims = (1,) * (rank - array.ndim) + array.shape
     if any(dim != 1 for index, dim in enumerate(dims) if index != axis) or dims[axis] not in (1, size):
         return None
-    return np.broadcast_to(array.reshape(-1), (size,))
+    return array.reshape(-1).broadcast_to(size)

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Match
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import aligns_right
 from graphopt.rules.building_blocks.element_type_sets import FLOATS
 
@@ -30,14 +31,14 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
     """Whether a new constant of ``nbytes`` is no larger than all ``replaced`` ones that become unused."""
     freed = 0
     for value in replaced:
-        tensor = ir.constant_of(value)
+        tensor = ir.computable(value)
         # below IR version 4, initializers are inputs, which are never removed
         if tensor is not None and value is not None and m.only_use(value) and not value.is_graph_input():
             freed += tensor.nbytes
     return nbytes <= freed + _SLACK
 
 
-def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray | None:
+def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> TracedArray | None:
     """The factor of the other operand in the Mul or Div ``node``, in float64; -1 for a Neg.
 
     ``None`` if ``constant`` is not constant, is the dividend, or has a zero as divisor.
@@ -45,15 +46,16 @@ def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray 
     if not aligns_right(m):
         return None
     if node.op_type == "Neg":
-        return np.array(-1.0) if m.dtype(node.outputs[0]) in FLOATS else None
-    number = m.constant(constant)
+        return TracedArray.of(-1.0) if m.dtype(node.outputs[0]) in FLOATS else None
+    number = m.traced(constant)
     if number is None or constant is None or m.dtype(constant) not in FLOATS:
         return None
     if node.op_type == "Mul":
         return exact(number)
-    if node.inputs[1] is not constant or np.any(number == 0):
+    if node.inputs[1] is not constant:
         return None
-    return np.asarray(1 / exact(number))
+    divisor = exact(number).require(abs(number) > 0)
+    return None if divisor is None else TracedArray.of(1.0) / divisor
 
 
 def times_number(node: ir.Node) -> tuple[ir.Value, float] | None:
@@ -81,26 +83,33 @@ def limits(dtype: np.dtype[Any]) -> FloatLimits:
     return FloatLimits(float(info.eps), float(info.min), float(info.max))
 
 
-def exact(array: np.ndarray) -> np.ndarray:
+def exact(array: TracedArray) -> TracedArray:
     """``array`` as float64, which represents products and sums of narrower types (nearly) exactly."""
-    return array.astype(np.float64)
+    return array.astype(np.dtype(np.float64))
 
 
-def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()) -> np.ndarray | None:
+def rounded(values: TracedArray, dtype: np.dtype[Any], over: tuple[int, ...] = ()) -> TracedArray | None:
     """``values`` converted to ``dtype``; ``None`` if that loses more than rounding.
 
     Each element must be finite, must not overflow, and must keep the digits that are significant relative to
     the largest element along the axes ``over`` (without axes: relative to itself). Elements along ``over``
     are summed later, so their sum must not overflow.
     """
+    if values.depends and dtype not in (np.float32, np.float64):
+        return None  # onnxruntime rounds twice
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype)
-        back = result.astype(np.float64)
-        error = np.abs(back - values)
-    if not np.all(np.isfinite(back)):
-        return None
-    largest = np.max(np.abs(values), axis=over, keepdims=True, initial=0)
-    if over and _ROOMY < limits(dtype).highest < np.max(largest, initial=0) ** 2:
-        return None
-    limit = np.maximum(limits(dtype).eps * largest, _NEGLIGIBLE if over else 0)
-    return result if np.all(error <= limit) else None
+        back = exact(result)
+        error = abs(back - values)
+        largest = abs(values).largest(over)
+        limit = (largest * limits(dtype).eps).maximum(_NEGLIGIBLE if over else 0)
+        keeps_digits = ~(limit < error)
+        conditions = [back.is_finite(), keeps_digits]
+        if over and limits(dtype).highest > _ROOMY:
+            conditions.append(~(limits(dtype).highest < largest * largest))
+    for condition in conditions:
+        valid = result.require(condition)
+        if valid is None:
+            return None
+        result = valid
+    return result

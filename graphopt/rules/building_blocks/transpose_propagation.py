@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
+from graphopt.rewrite.traced_array import tensor_to_compute
 from graphopt.rules.building_blocks import quantizers
 from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce
 from graphopt.rules.building_blocks.operands import operand
@@ -56,7 +57,7 @@ def is_cheap(m: Match, value: ir.Value) -> bool:
     dequantize = quantizers.dequantized_constant(m, value)
     if dequantize is not None and dequantize.inputs[0] is not None:
         value = dequantize.inputs[0]
-    constant = ir.constant_of(value)
+    constant = tensor_to_compute(value, m.graph, m.cx)
     return constant is not None and (constant.size <= _SMALL or m.only_use(value))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks import quantizers
@@ -140,8 +138,8 @@ class Region:
         dequantize = quantizers.dequantized_constant(self.m, value)
         if dequantize is not None and is_cheap(self.m, value):
             return quantizers.transposed_constant(op, self.m, dequantize, self.perm)
-        array = self.m.constant(value) if is_cheap(self.m, value) else None
+        array = self.m.traced(value) if is_cheap(self.m, value) else None
         if array is None:
             return op.Transpose(value, perm=list(self.perm))
-        full = array.reshape((1,) * (len(self.perm) - array.ndim) + array.shape)
-        return op.constant(np.ascontiguousarray(full.transpose(self.perm)), value.name)
+        full = array.reshape(*(1,) * (len(self.perm) - array.ndim), *array.shape)
+        return op.constant(full.transpose(self.perm), value.name)

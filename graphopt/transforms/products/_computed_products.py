@@ -190,7 +190,7 @@ def _shared_group(nodes: Sequence[ir.Node], shared: int, cx: Context) -> Group:
 
 
 def _is_constant(value: ir.Value | None) -> bool:
-    return ir.constant_of(value) is not None
+    return ir.computable(value) is not None
 
 
 def _is_ordered(cx: Context) -> Callable[[ir.Node], bool]:

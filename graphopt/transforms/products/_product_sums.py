@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite.replacement_builder import Builder
-from graphopt.transforms.products._shared_input_products import Member, drop, members_of
+from graphopt.transforms.products._shared_input_products import Member, drop, joined, members_of
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,9 @@ def join(found: Sum, cx: Context, owner: str) -> None:
         return
     op = Builder(cx, found.root)
     first = found.products[0]
-    matrix = np.concatenate(_matrices(found.products), axis=0)
+    graph = found.root.graph
+    assert graph is not None
+    matrix = joined([member.weight for member in found.products], 0, graph, cx)
     axis = (cx.rank(first.shared) or 0) - 1
     total = op.MatMul(
         op.Concat(*(member.shared for member in found.products), axis=axis),
@@ -154,9 +154,3 @@ def join(found: Sum, cx: Context, owner: str) -> None:
         cx.edit.remove(node)
     drop([member.weight for member in found.products], cx)
     cx.end_rewrite(action, found.root, made)
-
-
-def _matrices(members: Sequence[Member]) -> list[np.ndarray]:
-    ir.read(*(member.weight for member in members))
-    tensors = [ir.constant_of(member.weight) for member in members]
-    return [tensor.numpy() for tensor in tensors if tensor is not None]

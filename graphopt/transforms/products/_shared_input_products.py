@@ -16,6 +16,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import product
 from graphopt.context import Context, Dim
 from graphopt.rewrite.replacement_builder import Builder
+from graphopt.rewrite.traced_array import TracedArray, concatenate, tensor_to_compute, trace
 from graphopt.rules.building_blocks.quantizers import is_quantizer
 
 
@@ -80,10 +81,11 @@ def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
 
     Below IR version 4, initializers are also inputs, and inputs are not removable.
     """
-    tensor = ir.constant_of(value)
-    if tensor is None or value is None or value.is_graph_output() or value.is_graph_input():
+    if value is None or value.is_graph_output() or value.is_graph_input() or len(value.uses()) != 1:
         return None
-    return tuple(tensor.shape.numpy()) if len(value.uses()) == 1 and not cx.is_tied(value) else None
+    graph = next(iter(value.uses())).node.graph
+    tensor = None if graph is None else tensor_to_compute(value, graph, cx)
+    return None if tensor is None or cx.is_tied(value) else tuple(tensor.shape.numpy())
 
 
 def _matmul(node: ir.Node, cx: Context) -> Member | None:
@@ -181,14 +183,18 @@ def join(members: Sequence[Member], cx: Context, owner: str) -> None:
     if action is None:
         return
     op = Builder(cx, first.node)
-    weight = op.constant(_joined([member.weight for member in members], first.axis), first.weight.name)
+    graph = first.node.graph
+    assert graph is not None
+    weight = op.constant(
+        joined([member.weight for member in members], first.axis, graph, cx), first.weight.name
+    )
     operands = (
         [first.shared, weight] if first.axis or first.node.op_type != "MatMul" else [weight, first.shared]
     )
     bias = None
     if first.bias is not None:
         parts = [member.bias for member in members if member.bias is not None]
-        bias = op.constant(_joined(parts, -1, flat=True), first.bias.name)
+        bias = op.constant(joined(parts, -1, graph, cx, flat=True), first.bias.name)
     if bias is not None and first.adder is None:
         operands.append(bias)
     wide = op.like(first.node, operands)
@@ -217,10 +223,12 @@ def drop(constants: Iterable[ir.Value], cx: Context) -> None:
             cx.edit.remove_initializer(value)
 
 
-def _joined(values: Sequence[ir.Value], axis: int, *, flat: bool = False) -> np.ndarray:
-    ir.read(*values)
-    arrays = [ir.constant_of(value).numpy() for value in values]  # type: ignore[union-attr]
-    return np.concatenate([array.reshape(-1) if flat else array for array in arrays], axis=axis)
+def joined(
+    values: Sequence[ir.Value], axis: int, graph: ir.Graph, cx: Context, *, flat: bool = False
+) -> TracedArray:
+    """Constants joined along ``axis``, for a constant of ``graph``; with ``flat``, all elements of each."""
+    arrays = [array for value in values if (array := trace(value, graph, cx)) is not None]
+    return concatenate([array.reshape(-1) if flat else array for array in arrays], axis)
 
 
 def _split(op: Builder, wide: ir.Value, widths: Sequence[int], first: Member, cx: Context) -> Any:

@@ -76,7 +76,7 @@ class BatchMM(Pass):
     def _pays(self, case: str, members: Sequence[sides.Member], cx: Context) -> bool:
         if len(members) < 2:
             return False
-        tensors = [tensor for member in members if (tensor := ir.constant_of(member.weight)) is not None]
+        tensors = [tensor for member in members if (tensor := ir.computable(member.weight)) is not None]
         if sum(tensor.nbytes for tensor in tensors) > self.limit:
             cx.say(
                 self.name,

@@ -98,7 +98,7 @@ def is_shortest_as_fill(value: ir.Value, cx: Context) -> bool:
     node, size = value.producer(), nbytes_of(value, cx)
     if node is None or len(node.outputs) > 1 or size is None or size <= _FILL_BYTES:
         return False
-    if any(tensor.nbytes >= size for x in node.inputs if (tensor := ir.constant_of(x)) is not None):
+    if any(tensor.nbytes >= size for x in node.inputs if (tensor := ir.computable(x)) is not None):
         return False
     number = cx.fill(value)
     return number is not None and number.dtype.kind in "biuf" and cx.version(node) >= _SINCE
@@ -122,7 +122,7 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int
             reads[value] += 1
             if reads[value] < ir.use_count(value) or value.is_graph_output():
                 continue
-            tensor = ir.constant_of(value)
+            tensor = ir.computable(value)
             producer = value.producer()
             if tensor is not None:
                 freed += 0 if cx.is_tied(value) else tensor.nbytes

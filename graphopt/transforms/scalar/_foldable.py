@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import loop_form, trips_of
@@ -18,12 +20,16 @@ _TRIPS_LIMIT = 1000
 
 
 def constant_nodes(graph: ir.Graph, cx: Context) -> list[ir.Node]:
-    """Nodes of ``graph`` that depend only on constants, in order."""
+    """Nodes of ``graph`` that depend only on constants, in order.
+
+    In the main graph, these may be weights that change later, if a constant graph can contain the node.
+    """
     found: list[ir.Node] = []
     computed: dict[ir.Value, None] = {}
+    tensor_of = ir.computable if graph is cx.model.graph else ir.constant_of
 
     def is_constant(value: ir.Value | None) -> bool:
-        return value is None or value in computed or ir.constant_of(value) is not None
+        return value is None or value in computed or tensor_of(value) is not None
 
     for node in graph:
         if not all(map(is_constant, node.inputs)) or not may_fold(node):
@@ -41,6 +47,29 @@ def constant_nodes(graph: ir.Graph, cx: Context) -> list[ir.Node]:
             continue
         found.append(node)
         computed.update((output, None) for output in node.outputs)
+    return found if ir.constant_graph_of(graph) is None else _recordable(found)
+
+
+def _recordable(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """The subset of ``nodes`` that can be folded although weights change later.
+
+    A constant graph has no bodies and no calls of functions, and it does not compute outputs of the model.
+    """
+    found: list[ir.Node] = []
+    varying: dict[ir.Value, None] = {}
+    beyond: dict[ir.Value, None] = {}
+    lost: dict[ir.Value, None] = {}
+    for node in nodes:
+        read = ir.reads(node)
+        is_varying = any(value in varying or ir.depends_on_weights(value) for value in read)
+        is_beyond = bool(node.domain or ir.bodies(node)) or any(value in beyond for value in read)
+        is_output = any(output.is_graph_output() for output in node.outputs)
+        if any(value in lost for value in read) or (is_varying and (is_beyond or is_output)):
+            lost.update((output, None) for output in node.outputs)
+            continue
+        found.append(node)
+        if is_varying or is_beyond:
+            (varying if is_varying else beyond).update((output, None) for output in node.outputs)
     return found
 
 
@@ -92,3 +121,12 @@ def nbytes_of(value: ir.Value, cx: Context) -> int | None:
 def remark_unfolded(node: ir.Node, reason: str, cx: Context) -> None:
     """Remark that ``node`` is not folded, with the ``reason``."""
     cx.say(NAME, lambda: f"{ir.label(node)} is not folded: {reason}")
+
+
+def varying_outputs(nodes: Iterable[ir.Node]) -> dict[ir.Value, None]:
+    """The outputs of ``nodes``, in topological order, that depend on weights which change later."""
+    varying: dict[ir.Value, None] = {}
+    for node in nodes:
+        if any(value in varying or ir.depends_on_weights(value) for value in ir.reads(node)):
+            varying.update((output, None) for output in node.outputs)
+    return varying

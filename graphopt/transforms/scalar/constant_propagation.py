@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from graphopt.transforms.scalar._foldable import (
     named_outputs,
     nbytes_of,
     remark_unfolded,
+    varying_outputs,
 )
 
 _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
@@ -135,13 +137,14 @@ class ConstantPropagation(Pass):
                 continue
             sources = _sources(needed)
             results = cx.evaluator.evaluate(needed, batch)
+            computations = _append_to_constant_graph(needed, cx)
             for node in needed:
                 values = {output: results[output] for output in node.outputs if output in results}
                 if any(_contradicts(cx.shape(output), tensor) for output, tensor in values.items()):
                     # for example, a reduction of an empty tensor over negative axes
                     remark_unfolded(node, "onnxruntime computes another shape than inferred", cx)
                 elif values:
-                    self._replace(node, values, graph, cx, sources[node])
+                    self._replace(node, values, graph, cx, sources[node], computations)
 
     def _replace(
         self,
@@ -150,7 +153,14 @@ class ConstantPropagation(Pass):
         graph: ir.Graph,
         cx: Context,
         sources: Iterable[ir.Value] = (),
+        computations: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
     ) -> None:
+        """Replace the outputs of ``node`` by constants of the given ``values``.
+
+        Args:
+            sources: the constants from which the values are computed.
+            computations: for outputs that depend on weights, the values of the constant graph.
+        """
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
@@ -163,7 +173,10 @@ class ConstantPropagation(Pass):
                 continue
             # Only a node can define a graph output and keep its name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
-            cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
+            new = make(graph, tensor, f"{old.name}_folded")
+            if old in computations and (weights := ir.constant_graph_of(cx.model.graph)) is not None:
+                weights.define(new, computations[old])
+            cx.edit.replace(old, new)
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_with_bodies(node)
         cx.end_rewrite(action, node, [])
@@ -184,7 +197,17 @@ def _copied(node: ir.Node, output: ir.Value) -> ir.Value | None:
     if node.op_type != "Identity" or node.domain or output.is_graph_output():
         return None
     value = node.inputs[0]
-    return value if value is not None and ir.constant_of(value) is not None else None
+    return value if value is not None and ir.computable(value) is not None else None
+
+
+def _append_to_constant_graph(nodes: Sequence[ir.Node], cx: Context) -> dict[ir.Value, ir.Value]:
+    """For each output of ``nodes`` that depends on weights, the value of the constant graph."""
+    weights = ir.constant_graph_of(cx.model.graph)
+    varying = varying_outputs(nodes)
+    if weights is None or not varying:
+        return {}
+    copies = weights.append(_dependencies(nodes, list(varying)))
+    return {output: copy for output in varying if (copy := copies[output]) is not None}
 
 
 def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
