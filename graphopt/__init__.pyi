@@ -85,6 +85,7 @@ from graphopt.optimize_options import OptimizeOptions as OptimizeOptions
 from graphopt.ort.devices import Device as Device
 from graphopt.parameters.lifting import Parameters as Parameters
 from graphopt.parameters.lifting import Unlifted as Unlifted
+from graphopt.parameters.split_constants import SplitConstants as SplitConstants
 from graphopt.partitioning.group_report import Partitioned as Partitioned
 from graphopt.passes.base import Pass as Pass
 from graphopt.passes.instrumentation import PassInstrumentation as PassInstrumentation

@@ -20,8 +20,8 @@ from graphopt.util.argument_checks import checked
 from graphopt.util.parse_values import split_names
 
 if TYPE_CHECKING:
-    from graphopt.parameters.constants_model import SplitConstants
     from graphopt.parameters.lifting import Parameters
+    from graphopt.parameters.split_constants import SplitConstants
 
 #: The first IR version in which initializers are not inputs.
 _DEFAULTS_SINCE = 4
@@ -85,8 +85,8 @@ def split_constants(
 
 
 def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -> SplitResult:
-    from graphopt.parameters.constants_model import SplitConstants
     from graphopt.parameters.lifting import Parameters, unlift
+    from graphopt.parameters.split_constants import SplitConstants
 
     model, report = optimized(env, source, names)
     models = SplitConstants.of(model)
@@ -132,11 +132,10 @@ def update_weights(
         InvalidModel: a file of the folder is damaged.
         RuntimeFailure: onnxruntime fails to run the constants model.
     """
-    from graphopt.parameters import split_folder
-    from graphopt.parameters.constants_model import SplitConstants
+    from graphopt.parameters.split_constants import SplitConstants
 
     if not isinstance(models, SplitConstants):
-        models = split_folder.load(Path(models))
+        models = SplitConstants.load(models)
     return models.having(as_weights(weights))
 
 

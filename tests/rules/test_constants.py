@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import onnx.parser
@@ -10,6 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import along_axis, keeps_shape
 from graphopt.rules.building_blocks.computed_constants import affordable, factor_of, rounded
 
@@ -44,28 +47,32 @@ def test_along_axis(
     shape: tuple[int, ...], axis: int, rank: int, size: int, expected: list[int] | None
 ) -> None:
     array = np.arange(1.0, 1 + int(np.prod(shape))).reshape(shape)
-    found = along_axis(array, axis, rank, size)
+    found = along_axis(TracedArray.of(array), axis, rank, size)
     assert (found is None) == (expected is None)
-    if expected is not None:
-        np.testing.assert_array_equal(found, expected)
+    if found is not None:
+        np.testing.assert_array_equal(found.array, expected)
+
+
+def _rounded(values: Any, dtype: type, over: tuple[int, ...] = ()) -> TracedArray | None:
+    return rounded(TracedArray.of(np.asarray(values)), np.dtype(dtype), over)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
 def test_rounding_is_fine_and_overflow_is_not(dtype: type) -> None:
     largest = float(ml_dtypes.finfo(dtype).max)
-    assert rounded(np.array([1 / 3, -2.0, 0.0]), np.dtype(dtype)) is not None
+    assert _rounded([1 / 3, -2.0, 0.0], dtype) is not None
     if largest < 1e300:
-        assert rounded(np.array([1.0, largest * 2]), np.dtype(dtype)) is None
+        assert _rounded([1.0, largest * 2], dtype) is None
     for number in (np.nan, np.inf):
-        assert rounded(np.array([number]), np.dtype(dtype)) is None
+        assert _rounded([number], dtype) is None
 
 
 def test_digits_are_lost_only_beside_larger_numbers() -> None:
     tiny = np.array([1.0, 3e-8])  # the second has one digit left in float16
-    assert rounded(tiny, np.dtype(np.float16)) is None
-    assert rounded(tiny, np.dtype(np.float16), (0,)) is not None
-    assert rounded(tiny[:, None], np.dtype(np.float16), (1,)) is None
-    assert rounded(np.array([1e-40 / 3, 0.0]), np.dtype(np.float32), (0,)) is not None
+    assert _rounded(tiny, np.float16) is None
+    assert _rounded(tiny, np.float16, (0,)) is not None
+    assert _rounded(tiny[:, None], np.float16, (1,)) is None
+    assert _rounded([1e-40 / 3, 0.0], np.float32, (0,)) is not None
 
 
 def test_shapes_that_broadcast_into_a_shape() -> None:
@@ -132,5 +139,5 @@ def test_factors() -> None:
         node = v[name].producer()
         assert node is not None
         factor = factor_of(m, node, v[constant] if constant else None)
-        found[name] = None if factor is None else factor.item()
+        found[name] = None if factor is None else factor.array.item()
     assert found == {"a": 2.0, "b": 0.5, "c": None, "d": None, "e": None, "f": -1.0}

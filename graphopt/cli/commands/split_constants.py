@@ -75,14 +75,14 @@ def command(
     update-weights replaces weights without optimizing again.
     """
     from graphopt.cli.files.check_output_paths import check_folder
-    from graphopt.parameters import split_folder
+    from graphopt.parameters.split_constants import check_replaceable
 
     check_folder(output)
-    split_folder.check_replaceable(output)
+    check_replaceable(output)
     with run.console.progress("optimizing"):
         models, report = run.compiler.split_constants(model, weights, framework=framework)
-    sizes = run.invocation.wrote(split_folder.save(models, output))
-    description = split_folder.description(models)
+    sizes = run.invocation.wrote(models.save(output))
+    description = models.description
     computed = counted(len(description["computed"]), "constant")
     text = [
         f"  {report.headline()}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,16 +12,21 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_data, writes
 from graphopt.cli.output.command_output import Output
+from graphopt.errors import UsageError
 from graphopt.util.text_tables import counted
+
+if TYPE_CHECKING:
+    from graphopt.parameters.lifting import Parameters
 
 EXAMPLE = """
 graphopt update-weights model.split finetuned.safetensors
+graphopt update-weights model.onnx finetuned.safetensors -o finetuned.onnx
 graphopt update-weights model.split finetuned.safetensors -o finetuned.split
 """
 
 
 @command_decorator.command("update-weights", example=EXAMPLE, has_details=False)
-@click.argument("folder", type=reads_data, metavar="FOLDER")
+@click.argument("source", type=reads_data, metavar="FOLDER|MODEL")
 @click.argument("weights", type=reads_data, metavar="WEIGHTS")
 @shared_options.group(
     "Files",
@@ -28,35 +34,54 @@ graphopt update-weights model.split finetuned.safetensors -o finetuned.split
         "-o",
         "--output",
         type=writes,
-        metavar="FOLDER",
-        help="Write the models to this folder.  [default: replace FOLDER]",
+        metavar="FOLDER|MODEL",
+        help="Write the result to this folder or file.  [default: replace FOLDER]",
     ),
 )
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, folder: Path, weights: Path, output: Path | None) -> Output:
+def command(run: Run, source: Path, weights: Path, output: Path | None) -> Output:
     """Replace weights of an optimized model.
 
     FOLDER was written by split-constants. WEIGHTS has new contents by name: .safetensors, .npz or a model,
     with the names of the model or of the framework (split-constants --framework). The constants model
     computes all constants that depend on weights. Weights that are missing in WEIGHTS keep their contents.
-    """
-    from graphopt import api
-    from graphopt.cli.files.check_output_paths import check_folder
-    from graphopt.compiler.constants import as_weights
-    from graphopt.parameters import split_folder
 
-    target = folder if output is None else output
+    If a MODEL is given, only its initializers are replaced; constants that were folded from old contents are
+    an error.
+    """
+    from graphopt.compiler.constants import as_weights
+    from graphopt.parameters.split_constants import SplitConstants, check_replaceable
+
+    new = as_weights(weights)
+    if source.is_file():
+        return _of_model(run, source, new, weights, output)
+    from graphopt.cli.files.check_output_paths import check_folder
+
+    target = source if output is None else output
     check_folder(target)
-    split_folder.check_replaceable(target)
-    before = split_folder.load(folder)
-    new = before.named(as_weights(weights))
-    models = api.update_weights(before, new)
-    sizes = run.invocation.wrote(split_folder.save(models, target))
-    placed = [name for name in models.weights if name in new.tensors]
-    kept = [name for name in models.weights if name not in new.tensors]
+    check_replaceable(target)
+    before = SplitConstants.load(source)
+    models = before.having(new)
+    sizes = run.invocation.wrote(models.save(target))
+    given = before.named(new).tensors
+    placed = [name for name in models.weights if name in given]
+    kept = [name for name in models.weights if name not in given]
     text = [f"  {counted(len(placed), 'weight')} of {weights}"]
     if kept:
         text.append(f"  unchanged, because {weights} lacks them: {', '.join(kept)}")
-    data = {"folder": str(folder), "output": str(target), "placed": placed, "unchanged": kept}
+    data = {"source": str(source), "output": str(target), "placed": placed, "unchanged": kept}
     return Output(data, text, sizes)
+
+
+def _of_model(run: Run, source: Path, new: Parameters, weights: Path, output: Path | None) -> Output:
+    """Replace weights of one model."""
+    from graphopt import api
+    from graphopt.cli.files.check_output_paths import check_target
+
+    if output is None:
+        raise UsageError("a model is not replaced", hint="-o OUT.onnx")
+    check_target(source, output)
+    model, found = api.unlift_parameters(source, new)
+    data = {"source": str(source), "output": str(output), "placed": found.placed, "unchanged": found.open}
+    return Output(data, [f"  {counted(len(found.placed), 'weight')} of {weights}"], run.save(model, output))

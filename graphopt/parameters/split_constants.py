@@ -1,0 +1,202 @@
+"""Models whose constants are computed from weights by a separate model, so that weights can be replaced.
+
+Source: ``split_const_gm`` and ``use_runtime_constant_folding`` of ``compile_fx.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir, publish
+from graphopt.errors import InvalidModel, UsageError, VerificationFailed
+from graphopt.model_arguments import copy
+from graphopt.parameters.check_folded_constants import check_folded_constants
+from graphopt.parameters.framework_names import FrameworkName, NameMap
+from graphopt.parameters.lifting import Parameters, check_fits, update_record
+from graphopt.parameters.run_constants_model import constants_of
+
+#: The files of a folder.
+MAIN, CONSTANTS, WEIGHTS, DESCRIPTION = "main.onnx", "constants.onnx", "weights.bin", "split.json"
+#: Version of the format of the description.
+_FORMAT = "graphopt.constants/1"
+
+
+@dataclass(frozen=True)
+class SplitConstants:
+    """An optimized model, and a model that computes its constants from weights.
+
+    Attributes:
+        main: the optimized model. Its initializers are weights, constants computed from weights, and other
+            constants.
+        constants: the constants model. Its inputs are weights, with their contents as defaults; its outputs
+            are the initializers of ``main`` of the same names.
+        weights: the names of all weights that can be replaced.
+        names: the names of weights in a framework, if they differ.
+    """
+
+    main: ir.Model = field(repr=False)
+    constants: ir.Model = field(repr=False)
+    weights: tuple[str, ...]
+    names: NameMap = field(default_factory=NameMap)
+
+    @classmethod
+    def of(cls, main: ir.Model) -> SplitConstants:
+        """Split an optimized model whose constants were recorded in a constant graph."""
+        graph = ir.constant_graph_of(main.graph)
+        assert graph is not None
+        edit = ir.Editor(main)
+        for value in list(main.graph.initializers.values()):
+            if value.name in graph.original and graph.computes(value):  # it reuses the name of another
+                edit.rename(value, f"{value.name}_computed")
+        constants = graph.model(main)
+        used = {value.name for value in constants.graph.inputs}
+        used |= {value.name for value in graph.weights if value.graph is main.graph}
+        return cls(main, constants, tuple(name for name in graph.weights.values() if name in used))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> SplitConstants:
+        """The models in ``folder``.
+
+        Raises:
+            UsageError: ``folder`` was not written by :meth:`save`.
+            InvalidModel: a file is missing or damaged.
+        """
+        folder = Path(folder)
+        if not _is_split(folder):
+            raise UsageError(
+                f"{folder} has no {DESCRIPTION}", hint="graphopt split-constants MODEL -o FOLDER writes one"
+            )
+        file = folder / DESCRIPTION
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            if data["format"] != _FORMAT:
+                raise ValueError(f"unknown format {data['format']!r}")
+            weights = tuple(map(str, data["weights"]))
+            names = {
+                str(weight): FrameworkName(str(name), bool(transposed))
+                for weight, (name, transposed) in data["names"].items()
+            }
+        except OSError as error:
+            raise UsageError(f"can't read {file}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidModel(f"{file} is damaged: {error}") from error
+        main, constants = ir.load(folder / MAIN), ir.load(folder / CONSTANTS)
+        own = {*main.graph.initializers, *(value.name for value in constants.graph.inputs)}
+        computed = {value.name or "" for value in constants.graph.outputs}
+        missing = [name for name in weights if name not in own]
+        missing += [
+            name
+            for name in sorted(computed)
+            if not name.startswith(ir.VALID) and name not in main.graph.initializers
+        ]
+        if missing:
+            raise InvalidModel(f"{folder} is damaged: {MAIN} has no {missing[0]!r}")
+        return cls(main, constants, weights, NameMap(names))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The contents of ``split.json``: files, weights, and the output of each computed constant."""
+        outputs = [value.name or "" for value in self.constants.graph.outputs]
+        return {
+            "format": _FORMAT,
+            "main": MAIN,
+            "constants": CONSTANTS,
+            "weights": list(self.weights),
+            "computed": {name: i for i, name in enumerate(outputs) if not name.startswith(ir.VALID)},
+            "names": {weight: list(name) for weight, name in self.names.names.items()},
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the models to ``folder``; returns the files, the description first.
+
+        The folder is published as a whole: it contains either the old or the new models.
+
+        Raises:
+            UsageError: the folder contains other files, or it can't be written.
+            ResourceLimit: the disk is full.
+        """
+        folder = Path(folder)
+        with publish.writing_folder(folder, check_replaceable) as new:
+            written = ir.save_together({MAIN: self.main, CONSTANTS: self.constants}, new, WEIGHTS)
+            text = json.dumps(self.description, indent=1, ensure_ascii=False) + "\n"
+            (new / DESCRIPTION).write_text(text, encoding="utf-8")
+        return [folder / DESCRIPTION, *(folder / path.name for path in written)]
+
+    def named(self, weights: Parameters) -> Parameters:
+        """``weights`` with the names of the model."""
+        return self.names.apply(weights)
+
+    def having(self, weights: Parameters) -> SplitConstants:
+        """The same models with new contents of ``weights``, and the constants computed from them.
+
+        Tensors of the name of another initializer must have its contents; other tensors are ignored.
+
+        Raises:
+            UsageError: no tensor is a weight, a tensor has another shape or element type than the weight or
+                belongs to an initializer that is not a weight, or a constant can't be computed from the new
+                contents.
+            RuntimeFailure: the constants model fails.
+        """
+        weights = self.named(weights)
+        main, constants = copy(self.main), copy(self.constants)
+        given = {name: weights.tensors[name] for name in self.weights if name in weights.tensors}
+        if not given:
+            there, here = next(iter(weights.tensors), "nothing"), next(iter(self.weights), "nothing")
+            raise UsageError(
+                "no tensor has the name of a weight",
+                hint=f"the file has {there!r} and so on, the model {here!r}",
+            )
+        check_folded_constants(
+            main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}
+        )
+        for name, tensor in given.items():
+            for model in (main, constants):
+                if (value := model.graph.initializers.get(name)) is not None:
+                    check_fits(value, tensor)
+                    value.const_value = tensor
+        for name, tensor in constants_of(constants).items():
+            main.graph.initializers[name].const_value = tensor
+        update_record(main, given)
+        return replace(self, main=main, constants=constants)
+
+    def settle(self) -> None:
+        """Replace the constants of the optimized model by those that the constants model computes.
+
+        Raises:
+            VerificationFailed: a constant differs by more than rounding.
+        """
+        for name, tensor in constants_of(self.constants).items():
+            value = self.main.graph.initializers[name]
+            assert value.const_value is not None
+            if tensor.tobytes() != value.const_value.tobytes():
+                ours, theirs = tensor.numpy(), value.const_value.numpy()
+                if not np.allclose(ours, theirs, rtol=2 * np.finfo(ours.dtype).eps, atol=0, equal_nan=True):
+                    raise VerificationFailed(f"the constants model computes another {name!r}")
+                value.const_value = tensor
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that ``folder`` does not exist, is empty, or was written by :meth:`SplitConstants.save`.
+
+    Raises:
+        UsageError: ``folder`` has other contents.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise UsageError(f"can't write {folder}: it is not a folder")
+    inside = sorted(os.listdir(folder))
+    known = (MAIN, CONSTANTS, WEIGHTS, DESCRIPTION) if _is_split(folder) else ()
+    other = next((name for name in inside if name not in known), None)
+    if other is not None:
+        raise UsageError(f"{folder} is not replaced: it contains {other}", hint="name a new folder")
+
+
+def _is_split(folder: Path) -> bool:
+    return (folder / DESCRIPTION).is_file()

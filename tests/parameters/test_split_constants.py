@@ -1,0 +1,265 @@
+"""Models optimized for weights that are replaced later, compared with optimizing the new weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import InvalidModel, UsageError
+from graphopt.ort import session
+from graphopt.parameters.split_constants import SplitConstants
+from tests.model_testing import ops, parse
+
+_CONV_BN = """m (float[N,2,5,5] x) => (float[N,3,3,3] y) <
+    float[3,2,3,3] w, float[3] b, float[3] scale, float[3] shift, float[3] mean, float[3] var> {
+    c = Conv(x, w, b) y = BatchNormalization(c, scale, shift, mean, var) }"""
+_QKV = """m (float[N,64] x) => (float[N,64] q, float[N,64] k, float[N,64] v) <
+    float[64,64] wq, float[64,64] wk, float[64,64] wv> {
+    q = MatMul(x, wq) k = MatMul(x, wk) v = MatMul(x, wv) }"""
+_TRANSPOSED = """m (float[N,4] x) => (float[N,3] y) <float[3,4] w, float[3] b> {
+    t = Transpose<perm = [1, 0]>(w) p = MatMul(x, t) y = Add(p, b) }"""
+_SCALED = """m (float[N,4] x) => (float[N,3] y) <float[4,3] w, float[3] b, float[3] c, float[3] d> {
+    g = Gemm<alpha = 2.0, beta = 0.5>(x, w, b) s = Mul(g, c) y = Add(s, d) }"""
+_DIVIDED = """m (float[N,2,5,5] x) => (float[N,3,4,4] y) <float[3,2,2,2] w, float[2,1,1] c, float[3,1,1] d> {
+    s = Div(x, c) v = Conv(s, w) y = Div(v, d) }"""
+_SHIFTED = """m (float[N,2,5,5] x) => (float[N,3,4,4] y) <float[3,2,2,2] w, float[2,1,1] c, float[3] b> {
+    s = Sub(x, c) y = Conv(s, w, b) }"""
+_JOINED = """m (float[N,8] x) => (float[N,4] y) <float[8,8] a, float[8,4] b> {
+    p = MatMul(x, a) y = MatMul(p, b) }"""
+_COMPUTED = """m (float[N,4] x) => (float[N,4] y) <float[4] a, float[4] b> {
+    s = Add(a, b) t = Sqrt(s) y = Mul(x, t) }"""
+_MODELS = {
+    "conv and batch normalization": (_CONV_BN, ["Conv"]),
+    "products of one input": (_QKV, None),
+    "transposed": (_TRANSPOSED, ["Gemm"]),
+    "scaled Gemm": (_SCALED, ["Gemm"]),
+    "divided Conv": (_DIVIDED, ["Conv"]),
+    "shifted Conv": (_SHIFTED, ["Conv"]),
+    "product of matrices": (_JOINED, ["MatMul"]),
+    "computed": (_COMPUTED, ["Mul"]),
+}
+
+
+_WEIGHT = re.compile(r"(float16|float)\[([\d,]+)\] ([\w.]+)(?=[,>])")
+
+
+def _weights(text: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random positive contents for the weights that ``text`` declares in angle brackets."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for kind, dims, name in _WEIGHT.findall(text[text.index(" <") :]):
+        dtype = np.float32 if kind == "float" else np.float16
+        found[name] = random.uniform(0.5, 2, tuple(map(int, dims.split(",")))).astype(dtype)
+    return found
+
+
+def _model(text: str, seed: int = 0, weights: Mapping[str, np.ndarray] | None = None) -> ir.Model:
+    """The model of ``text`` with contents for its weights."""
+    contents = _weights(text, seed) if weights is None else weights
+    declared = _WEIGHT.sub(lambda match: f"{match[0]} = {{{', '.join(['0'] * _size(match[2]))}}}", text)
+    model = parse(declared)
+    for name, value in model.graph.initializers.items():
+        value.const_value = ir.tensor(np.ascontiguousarray(contents[name]))
+    return model
+
+
+def _size(dims: str) -> int:
+    return int(np.prod([int(dim) for dim in dims.split(",")]))
+
+
+def _run(model: ir.Model) -> list[np.ndarray]:
+    value = model.graph.inputs[0]
+    assert value.shape is not None and value.name is not None
+    dims = [dim if isinstance(dim, int) else 3 for dim in value.shape]
+    feeds = {value.name: np.random.default_rng(9).normal(size=dims).astype(np.float32)}
+    return session.run(session.create(ir.to_bytes(model), optimizations="off"), feeds)
+
+
+def _same_bits(a: ir.Model, b: ir.Model) -> bool:
+    return all(one.tobytes() == two.tobytes() for one, two in zip(_run(a), _run(b), strict=True))
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_new_weights_have_the_same_results_as_optimizing_them(name: str) -> None:
+    text, expected = _MODELS[name]
+    models, report = graphopt.split_constants(_model(text))
+    assert report.verdict is not None and report.verdict.ok
+    new = _model(text, seed=1)
+    updated = graphopt.update_weights(models, _weights(text, 1))
+    optimized, _ = graphopt.optimize(new)
+    assert ops(updated.main) == ops(optimized)
+    if expected is not None:
+        assert ops(updated.main) == expected
+    assert _same_bits(updated.main, optimized)
+    assert not _same_bits(updated.main, models.main)
+
+
+def test_a_model_has_the_computed_constants_only() -> None:
+    models, _ = graphopt.split_constants(_model(_CONV_BN))
+    assert models.weights == ("w", "b", "scale", "shift", "mean", "var")
+    assert sorted(models.main.graph.initializers) == sorted(
+        value.name or "" for value in models.constants.graph.outputs if "valid." not in (value.name or "")
+    )
+
+
+def test_contents_of_weights_decide_no_rewrite() -> None:
+    text = "m (float[N,4] x) => (float[N,4] y) <float[4] a = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}> {"
+    text += "s = Mul(x, a) y = Add(s, b) }"
+    assert ops(graphopt.optimize(parse(text)).model) == ["Identity"]
+    models, _ = graphopt.split_constants(parse(text))
+    assert ops(models.main) == ["Mul", "Add"]
+    changed = graphopt.update_weights(models, {"a": np.full(4, 2, np.float32)})
+    x = np.ones((1, 4), np.float32)
+    np.testing.assert_array_equal(graphopt.run(changed.main, {"x": x})["y"], 2 * x)
+
+
+def test_equal_weights_stay_apart() -> None:
+    text = "m (float[N,4] x) => (float[N,4] y) <float[4] a = {1, 2, 3, 4}, float[4] b = {1, 2, 3, 4}> {"
+    text += "s = Mul(x, a) r = Relu(s) y = Add(r, b) }"
+    models, _ = graphopt.split_constants(parse(text))
+    changed = graphopt.update_weights(models, {"b": np.zeros(4, np.float32)})
+    x = np.ones((1, 4), np.float32)
+    np.testing.assert_array_equal(graphopt.run(changed.main, {"x": x})["y"], [[1, 2, 3, 4]])
+
+
+def test_missing_weights_keep_their_latest_contents() -> None:
+    models, _ = graphopt.split_constants(_model(_CONV_BN))
+    new = _weights(_CONV_BN, 1)
+    for name, array in new.items():
+        models = graphopt.update_weights(models, {name: array})
+    assert _same_bits(models.main, graphopt.optimize(_model(_CONV_BN, seed=1)).model)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        (_CONV_BN, {"var": np.array([1, -2, 1], np.float32)}),
+        (_CONV_BN, {"scale": np.array([1, np.inf, 1], np.float32)}),
+        (_CONV_BN, {"scale": np.array([1, 3e38, 1], np.float32)}),
+        (_DIVIDED, {"d": np.array([[[1]], [[0]], [[1]]], np.float32)}),
+        (_SHIFTED, {"c": np.array([[[1]], [[1000]]], np.float32)}),
+    ],
+)
+def test_contents_for_which_a_rewrite_is_not_valid_are_refused(
+    text: str, weights: Mapping[str, np.ndarray]
+) -> None:
+    models, _ = graphopt.split_constants(_model(text))
+    with pytest.raises(UsageError, match="can't be computed from the new weights"):
+        graphopt.update_weights(models, weights)
+
+
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    models, _ = graphopt.split_constants(_model(_SCALED))
+    with pytest.raises(UsageError, match="is 4x3, and the tensor 2x3"):
+        graphopt.update_weights(models, {"w": np.zeros((2, 3), np.float32)})
+    with pytest.raises(UsageError, match="is float32, and the tensor float64"):
+        graphopt.update_weights(models, {"b": np.zeros(3)})
+    with pytest.raises(UsageError, match="no tensor has the name of a weight"):
+        graphopt.update_weights(models, {"nothing": np.zeros(3)})
+
+
+def test_weights_of_constant_nodes_and_of_ir_version_3() -> None:
+    text = """m (float[N,4] x) => (float[N,4] y) {
+        w = Constant<value = float[4] {1, 2, 3, 4}>() y = Mul(x, w) }"""
+    models, _ = graphopt.split_constants(parse(text))
+    assert models.weights == ("w",)
+    old = parse(
+        "m (float[N,4] x, float[4] w) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}> {y = Mul(x, w)}",
+        ir_version=3,
+        opset=8,
+    )
+    models, _ = graphopt.split_constants(old)
+    assert models.weights == ("w",) and models.main.ir_version == 4
+    changed = graphopt.update_weights(models, {"w": np.zeros(4, np.float32)})
+    assert not np.any(graphopt.run(changed.main, {"x": np.ones((1, 4), np.float32)})["y"])
+
+
+def test_model_without_weights_is_refused() -> None:
+    with pytest.raises(UsageError, match="the model has no weights"):
+        graphopt.split_constants(parse("m (float[N] x) => (float[N] y) {y = Relu(x)}"))
+
+
+def test_half_precision_weights_are_scaled_at_run_time() -> None:
+    text = _CONV_BN.replace("float[", "float16[")
+    models, _ = graphopt.split_constants(_model(text))
+    assert ops(models.main) == ["Conv", "BatchNormalization"]
+
+
+_EXPORTED = {
+    "TorchScript": """m (float[N,4] x) => (float[N,2] y) <
+        float[4,3] onnx_MatMul_7, float[3] fc_bias, float[3,2] onnx_MatMul_8, float[2] out_bias> {
+        a = MatMul(x, onnx_MatMul_7) h = Add(a, fc_bias) r = Relu(h)
+        b = MatMul(r, onnx_MatMul_8) y = Add(b, out_bias) }""",
+    "dynamo": """m (float[N,4] x) => (float[N,2] y) <
+        float[3,4] fc_weight, float[3] fc_bias, float[2,3] out_weight, float[2] out_bias> {
+        h = Gemm<transB = 1>(x, fc_weight, fc_bias) r = Relu(h)
+        y = Gemm<transB = 1>(r, out_weight, out_bias) }""",
+}
+
+
+def _state_dict(seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    shapes = {"fc_weight": (3, 4), "fc_bias": (3,), "out_weight": (2, 3), "out_bias": (2,)}
+    return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def _exported(exporter: str, state: Mapping[str, np.ndarray]) -> ir.Model:
+    transposed = {"onnx_MatMul_7": state["fc_weight"].T, "onnx_MatMul_8": state["out_weight"].T}
+    return _model(_EXPORTED[exporter], weights={**state, **transposed})
+
+
+@pytest.mark.parametrize("exporter", _EXPORTED)
+def test_weights_under_the_names_of_the_framework(exporter: str) -> None:
+    models, _ = graphopt.split_constants(_exported(exporter, _state_dict(0)), framework=_state_dict(0))
+    assert not models.names.unmatched
+    updated = graphopt.update_weights(models, _state_dict(1))
+    assert _same_bits(updated.main, graphopt.optimize(_exported(exporter, _state_dict(1))).model)
+
+
+def test_folder_keeps_models_and_names(tmp_path: Path) -> None:
+    folder = tmp_path / "m.split"
+    models, _ = graphopt.split_constants(_exported("TorchScript", _state_dict(0)), framework=_state_dict(0))
+    models.save(folder)
+    loaded = SplitConstants.load(folder)
+    assert loaded.weights == models.weights and loaded.names.names == models.names.names
+    updated = graphopt.update_weights(folder, _state_dict(1))
+    updated.save(folder)
+    again = SplitConstants.load(folder)
+    assert _same_bits(again.main, graphopt.optimize(_exported("TorchScript", _state_dict(1))).model)
+    np.testing.assert_array_equal(
+        again.main.graph.initializers["fc_bias"].const_value.numpy(), _state_dict(1)["fc_bias"]
+    )  # type: ignore[union-attr]
+    onnx.checker.check_model(str(folder / "main.onnx"))
+    onnx.checker.check_model(str(folder / "constants.onnx"))
+
+
+def test_damaged_and_foreign_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "m.split"
+    models, _ = graphopt.split_constants(_model(_CONV_BN))
+    models.save(folder)
+    (folder / "mine.txt").write_text("keep")
+    with pytest.raises(UsageError, match=r"it contains mine\.txt"):
+        models.save(folder)
+    assert (folder / "mine.txt").read_text() == "keep"
+    (folder / "mine.txt").unlink()
+    good = (folder / "split.json").read_text()
+    for text in (
+        "",
+        "[]",
+        "{}",
+        good.replace("/1", "/9"),
+        good.replace('"w"', "7"),
+        good.replace('"w"', '"q"'),
+    ):
+        (folder / "split.json").write_text(text)
+        with pytest.raises(InvalidModel):
+            SplitConstants.load(folder)
+    with pytest.raises(UsageError, match=r"no split\.json"):
+        SplitConstants.load(tmp_path)
