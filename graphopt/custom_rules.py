@@ -66,7 +66,7 @@ def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
 def left_out(options: Options, pipeline: Pipeline) -> Iterator[str]:
     """A remark for each of the caller's rules whose numerics ``options`` or ``pipeline`` do not permit."""
     for rule in options.rules:
-        if rule.name in options.skip or (options.only is not None and rule.name not in options.only):
+        if not options.permits(rule.name):
             continue
         steps = [step for step in pipeline.passes() if step.name == rule.pass_]
         furthest = max(getattr(step, "numerics", Numerics.APPROXIMATES) for step in steps)

@@ -14,7 +14,7 @@ import onnx_ir
 import pytest
 
 import graphopt
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.context import Context, Options
 from graphopt.errors import ExitStatus, PassFailed, UsageError, blamed
 from graphopt.passes.base import Pass
@@ -296,6 +296,37 @@ def test_rule_named_by_import_path_can_be_skipped() -> None:
     assert ops(graphopt.optimize(parse(MODEL), skip="sin-of-neg", **given).model) == ["Relu", "Neg", "Sin"]
     with pytest.raises(UsageError, match="nearest: sin-of-neg"):
         graphopt.optimize(parse(MODEL), skip="sin-of-negs", **given)
+
+
+def test_rule_named_by_import_path_runs_only_if_selected() -> None:
+    given = {"pipeline": "dce", "pre_passes": [f"{__name__}:sin_of_neg"]}
+    assert ops(graphopt.optimize(parse(MODEL), only="drop-identity", **given).model) == ["Relu", "Neg", "Sin"]
+    assert ops(graphopt.optimize(parse(MODEL), only="sin-of-neg", **given).model) == ["Relu", "Sin", "Neg"]
+
+
+@pytest.mark.parametrize("given", [{"pre_passes": [f"{__name__}:sin_of_neg"]}, {"rules": [sin_of_neg]}])
+@pytest.mark.parametrize(("level", "logged"), [("", "DUMP"), (">", "UPDATE")])
+def test_custom_rules_are_logged(
+    capsys: pytest.CaptureFixture[str], given: dict[str, Any], level: str, logged: str
+) -> None:
+    with config.patch(log=f"{level}sin-of-neg"):
+        graphopt.optimize(parse(MODEL), pipeline="peephole", **given)
+    assert capsys.readouterr().err.startswith(f"[{logged} ")
+
+
+def test_custom_passes_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    with config.patch(log="idle"):
+        graphopt.optimize(parse(MODEL), pipeline="dce", pre_passes=[Idle()])
+    assert "before 1 idle:" in capsys.readouterr().err
+
+
+class Idle(Pass):
+    """Do nothing."""
+
+    name = "idle"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Do nothing."""
 
 
 def test_rule_named_by_import_path_cannot_have_a_builtin_name() -> None:

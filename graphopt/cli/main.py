@@ -87,9 +87,18 @@ class LazyGroup(click.Group):
             command = next((word for word in words if word in NAMES), None)
             name = command or "optimize"
             rest = [word for word in words if word != command]
+            found = self.get_command(ctx, name)
+            options = [
+                option
+                for param in (found.params if found is not None else ())
+                for option in (*param.opts, *param.secondary_opts)
+            ]
+            hint = names_in_other_tools.for_file_like_option(error.option_name, words)
+            if hint is None and error.option_name in options:
+                hint = f"options follow the command: graphopt {shlex.join([name, *rest])}"
             raise UsageError(
                 f"no such option {error.option_name!r} of graphopt itself",
-                hint=f"options follow the command: graphopt {shlex.join([name, *rest])}",
+                hint=hint or f"graphopt {name} --help",
             ) from error
 
     def resolve_command(

@@ -33,13 +33,17 @@ if TYPE_CHECKING:
     from graphopt.verification.verifier import Verifier
 
 
-def new_log(spec: str) -> PassInstrumentation:
-    """The instrument of the setting ``log``, which prints to stderr."""
+def new_log(spec: str, options: OptimizeOptions) -> PassInstrumentation:
+    """The instrument of the setting ``log``, which prints to stderr; ``options`` may add passes and rules."""
+    from graphopt.custom_rules import checked_rules, rules_by_place
     from graphopt.instrument.log import Log
-    from graphopt.passes.pipelines import registry
+    from graphopt.passes.pipelines import make_pipeline, own_passes, registry
     from graphopt.rules import all_rules
 
-    return Log(spec, sys.stderr, registry().passes, all_rules())
+    pipeline = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
+    passes = [*registry().passes, *(item.name for item in own_passes(pipeline.passes()))]
+    rules = [*all_rules(), *checked_rules(options["rules"]), *rules_by_place(pipeline)]
+    return Log(spec, sys.stderr, passes, rules)
 
 
 class Environment:
@@ -115,7 +119,7 @@ class Environment:
             UsageError: the setting names no pass, rule or graph.
         """
         given = tuple(self.options["instruments"])
-        return (*given, new_log(self.settings.log)) if self.settings.log else given
+        return (*given, new_log(self.settings.log, self.options)) if self.settings.log else given
 
     def entered(self, stage: str) -> None:
         """Report a stage to the instruments."""

@@ -62,3 +62,7 @@ class Options:
     weights: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     own: frozenset[str] = frozenset()
+
+    def permits(self, rule: str) -> bool:
+        """Whether ``skip`` and ``only`` permit the rule of this name."""
+        return rule not in self.skip and (self.only is None or rule in self.only)

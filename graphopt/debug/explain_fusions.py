@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.context import Context, Options, context_for
-from graphopt.errors import unknown
+from graphopt.errors import UsageError, unknown
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipeline_steps import Step
 from graphopt.passes.pipelines import registry
@@ -33,14 +33,15 @@ def explain_fusions(
 
     Args:
         patterns: only rules with these names or families.
-        node: only the node of this name, or the nodes in this scope; if no pattern matches these nodes
-            partially, the best partial match is explained.
+        node: only the node of this name, in ``model`` or made by a pass, or the nodes in this scope; if no
+            pattern matches these nodes partially, the best partial match is explained.
         before: passes that run first.
 
     Raises:
         UsageError: no fusion rule has a name in ``patterns``, or no node has the name ``node``.
     """
-    names = None if node is None else names_within(model, node)
+    names = frozenset[str]() if node is None else frozenset(map(ir.label, _within(model, node)))
+    known = [] if node is None or names else _names(model)
     rules = chosen_rules(options, patterns)
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
@@ -54,9 +55,13 @@ def explain_fusions(
         else:
             found = replace(found, fused=(*found.fused, *native_in(model)))
         found = replace(found, missed=(*found.missed, *weighed))
-        if names is not None and node is not None:
-            return _about(found, names, node, model, rules, cx)
-        return found
+        if node is None:
+            return found
+        made = (name for new in _within(model, node) for name in ir.origins(new))
+        names = names or frozenset(made)
+        if not names:
+            raise _unknown_scope(node, known)
+        return _about(found, names, node, model, rules, cx)
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
@@ -78,20 +83,27 @@ def names_within(model: ir.Model, scope: str) -> frozenset[str]:
     Raises:
         UsageError: no node has the name ``scope``, or belongs to it.
     """
-    found = dict.fromkeys(_within(model, scope))
+    found = frozenset(map(ir.label, _within(model, scope)))
     if not found:
-        nodes = [node for graph in ir.graphs_of(model) for node in graph]
-        names = [name for node in nodes for name in (ir.label(node), *ir.noted_scopes(node))]
-        raise unknown("node or scope", scope, names, "graphopt dump shows all nodes")
-    return frozenset(found)
+        raise _unknown_scope(scope, _names(model))
+    return found
 
 
-def _within(model: ir.Model, scope: str) -> Iterator[str]:
+def _within(model: ir.Model, scope: str) -> Iterator[ir.Node]:
     for graph in ir.graphs_of(model):
         for node in graph:
-            name = ir.label(node)
-            if ir.is_within(name, scope) or scope in ir.noted_scopes(node):
-                yield name
+            if ir.is_within(ir.label(node), scope) or scope in ir.noted_scopes(node):
+                yield node
+
+
+def _names(model: ir.Model) -> list[str]:
+    """Names of nodes and of their scopes."""
+    nodes = [node for graph in ir.graphs_of(model) for node in graph]
+    return [name for node in nodes for name in (ir.label(node), *ir.noted_scopes(node))]
+
+
+def _unknown_scope(scope: str, names: Iterable[str]) -> UsageError:
+    return unknown("node or scope", scope, names, "graphopt dump shows all nodes")
 
 
 def _about(

@@ -25,6 +25,7 @@ from graphopt.instrument.graph_text import ALL_GRAPHS, GRAPHS, graph_text
 from graphopt.instrument.inferred_type_text import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.own_rule import OwnRule
 from graphopt.passes.pass_records import PassRecord
 from graphopt.rewrite.rule import Rule
 
@@ -97,7 +98,8 @@ class Log(PassInstrumentation):
             self._print(Level.DUMP, _caller("log.py", "environment.py"), title, graph_text(model))
 
     def _dump(self, pass_: Pass, title: str, model: ir.Model | None, cx: Context) -> None:
-        if pass_.name in self._dumped:
+        own = pass_.rule.name if isinstance(pass_, OwnRule) else ""
+        if pass_.name in self._dumped or self._levels.get(own) == Level.DUMP:
             text = "(nothing changed)"
             if model is not None:
                 text = ir.print_model(model, types=known_types(cx), full=True)

@@ -42,9 +42,10 @@ class OwnRule(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the rule, also in bodies and functions, if the options allow its numerics."""
         rule = self.rule
+        if not cx.options.permits(rule.name):
+            return
         if rule.numerics > cx.options.numerics:
             kind = rule.numerics.name.lower()
             cx.remarks.append(f"rule {rule.name} did not run: the options exclude its numerics, {kind}")
             return
-        if rule.name not in cx.options.skip:
-            apply_rules([rule], model, cx)
+        apply_rules([rule], model, cx)

@@ -62,8 +62,7 @@ def admitted_rules(options: Options, families: Sequence[str] = (), *, pass_: str
         for rule in (*all_rules(), *options.rules)
         if rule.pass_ == pass_
         and rule.numerics <= options.numerics
-        and rule.name not in options.skip
-        and (options.only is None or rule.name in options.only)
+        and options.permits(rule.name)
         and (not families or rule.family in families)
     ]
 

@@ -111,14 +111,20 @@ class CandidateComparison:
             return row(None, "", False, str(failure)), failure
         if len(actual) != len(expected):
             return row(None, "", False, f"{counted(len(expected), 'output')} became {len(actual)}"), None
-        worst, remark = (0.0, ""), None
-        for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
-            outcome, excuse = self._compare(case, level, place, a, b, excuses=place not in failed)
+        pairs, remark = list(zip(expected, actual, strict=True)), None
+        found = [
+            self._compare(case, level, place, *pair, excuses=False)[0] for place, pair in enumerate(pairs)
+        ]
+        faulty = [place for place, outcome in enumerate(found) if outcome.reason is not None]
+        for place in sorted(faulty, key=lambda place: -found[place].delta):  # the largest difference first
+            if place not in failed:
+                found[place], excuse = self._compare(case, level, place, *pairs[place], excuses=True)
+                remark = remark or excuse
+            outcome = found[place]
             if outcome.reason is not None:
                 failed.append(place)
                 return row(outcome.delta, self.outputs[place], False, outcome.reason), None
-            remark = remark or excuse
-            worst = max(worst, (outcome.delta, self.outputs[place]))
+        worst = max([(0.0, ""), *zip((outcome.delta for outcome in found), self.outputs, strict=True)])
         same = all(identical(a, b) for a, b in zip(expected, actual, strict=True))
         return row(*worst, True, remark, same), None
 

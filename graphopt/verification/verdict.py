@@ -27,7 +27,7 @@ class Row:
         level: onnxruntime's optimizations in both sessions, ``off`` or ``default``.
         delta: the largest difference between finite elements of any output; ``None`` without such elements,
             for example if the candidate does not run.
-        output: the faulty output, or the output with the largest difference.
+        output: the output with the largest fault, or else the largest difference.
         ok: whether the difference is allowed.
         reason: the fault; if ``ok``, the excuse for a difference beyond the tolerance.
         libraries: whether the candidate ran with its operator libraries.
@@ -187,7 +187,7 @@ class Verdict:
             failures = [row for row in rows if not row.ok]
             if not failures:
                 continue
-            row = failures[0]
+            row = max(failures, key=_severity)
             output = f"output {row.output!r}: " if row.output else ""
             where = f"{row.binding}, {row.distribution} inputs, optimizations {row.level}"
             where += ", with its library" if row.libraries else ""
@@ -227,6 +227,11 @@ class Verdict:
                 f"{compared} of {counted(len(self.groups), 'guarded group')} compared in both versions"
             )
         return (*found[:-1], f"{found[-1]} (-v)") if found else ()
+
+
+def _severity(row: Row) -> tuple[bool, bool, float]:
+    """The order of failures: those to run, then differences for ordinary inputs, then larger differences."""
+    return row.delta is None, row.distribution in _ORDINARY, row.delta or 0.0
 
 
 _ORDINARY = ("normal", "zero", "negative", "overridden")

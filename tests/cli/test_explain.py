@@ -69,6 +69,13 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
     assert "/second/Mul_z" in missed["origins"]
 
 
+def test_names_of_nodes_made_by_passes_are_accepted(invoke: Invoke, gelus: Path) -> None:
+    out = invoke("explain", gelus, "--node", "/first/Mul_y_Gelu").out
+    (title, nodes) = out.splitlines()
+    assert title == "fused 1 × gelu: com.microsoft.Gelu"
+    assert nodes.startswith("  /first/Mul_y_Gelu for /first/Mul_y, ")
+
+
 def test_hints_without_vendor_operators(invoke: Invoke, gelus: Path) -> None:
     out = invoke("explain", gelus, "--portable", "--node", "/first").out
     assert "there is no Gelu before opset 20" in out and "do     raise it: --target-opset 20" in out

@@ -65,6 +65,10 @@ def test_options_that_hints_name_exist() -> None:
         (["optimize", "--batch", "4"], "--dim batch=N"),
         (["bench", "--gpu"], "hint: --device cuda"),
         (["-O3", "a.onnx"], "hint: options follow the command: graphopt optimize -O3 a.onnx"),
+        (["--no-verify", "a.onnx"], "hint: options follow the command: graphopt optimize --no-verify a.onnx"),
+        (["--foo"], "hint: graphopt optimize --help"),
+        (["-x.onnx"], "hint: write ./-x.onnx for the file"),
+        (["inspect", "-x.onnx"], "hint: write ./-x.onnx for the file"),
         (["-q", "dump", "a.onnx"], "hint: options follow the command: graphopt dump -q a.onnx"),
         (["doctor", "--gpu"], "hint: graphopt doctor --help"),  # has no --device
         (["explain", "-O2"], "hint: -O is an option of graphopt optimize; graphopt explain --help lists"),

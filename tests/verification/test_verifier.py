@@ -76,6 +76,20 @@ def test_one_original_many_candidates():
         assert verifier.verify(data(model.replace("Mul(x, two)", "Add(x, x)"))).ok
 
 
+def test_the_largest_difference_is_named():
+    def model(first, second):
+        return (
+            "g (float[B] x) => (float[B] y, float[B] z) "
+            f"<float a = {{{first}}}, float b = {{{second}}}> {{ y = Add(x, a) z = Add(x, b) }}"
+        )
+
+    for candidate, output in (((1.5, 9), "z"), ((9, 1.5), "y")):
+        verdict = comparison(model(1, 1), model(*candidate))
+        assert verdict.summary().startswith(f"output '{output}': "), verdict.summary()
+        largest = max(row.delta for row in verdict.failures if row.distribution == "normal")
+        assert f"by up to {largest:.3g}" in verdict.summary() and largest > 7
+
+
 # Wrong models ---------------------------------------------------------------------------------
 
 ONES = "<float[4] s = {1, 1, 1, 1}>"

@@ -34,13 +34,15 @@ class Command(HelpedCommand):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse; the error for an unknown option of another tool names graphopt's equivalent."""
+        words = list(args)  # a copy, because the parser removes the arguments
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
             known = [name for item in self.params for name in (*item.opts, *item.secondary_opts)]
             option = error.option_name
             hint = (
-                names_in_other_tools.for_option(option, known)
+                names_in_other_tools.for_file_like_option(option, words)
+                or names_in_other_tools.for_option(option, known)
                 or _of_optimize(context, option)
                 or _nearest(context, option, known)
             )

@@ -242,6 +242,8 @@ OPTIONS: dict[str, str] = {
 }
 
 #: Words that users type as a command, and the equivalent option of graphopt.
+#: Suffixes of files that are named in place of commands and arguments.
+_SUFFIXES = (".onnx", ".json", ".onnxtxt", ".onnxjson", ".npz", ".bundle")
 _WORDS = {"help": "--help", "version": "--version"}
 
 
@@ -291,6 +293,19 @@ def for_option(name: str, known: Collection[str]) -> str | None:
         return None
     first = re.match(r"-O|--?[a-z-]+", meaning)
     return meaning if first is None or first[0] in known else None
+
+
+def for_file_like_option(option: str, words: Sequence[str]) -> str | None:
+    """The hint for the unknown option of a file whose name begins with ``-``; ``None`` for other options.
+
+    Args:
+        option: the unknown option, such as ``-m`` for ``-model.onnx``.
+        words: the arguments.
+    """
+    found = next((word for word in words if word.startswith(option) and "=" not in word), None)
+    if found is None or not (os.path.exists(found) or found.endswith(_SUFFIXES)):
+        return None
+    return f"write ./{found} for the file"
 
 
 def _is_path(word: str) -> bool:
