@@ -13,7 +13,6 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.general_plan_reasons import GeneralPlanReasons
@@ -68,7 +67,6 @@ class Specializer:
         self._state, self._counts = ForkSafeLock(), ForkSafeLock()
         self._plans = GuardedPlans()
         self._job: Job | None = None
-        self._making_thread: int | None = None
         self._watched = WatchedValues(Watch(options.watch), options.watch_limit, factory.host.device)
         self._profile = RunProfile(signature, self._watched, max(options.profiled_runs, 1))
         self._failures: list[str] = []
@@ -153,9 +151,9 @@ class Specializer:
         while isinstance(found, Job):
             is_own = found.thread == threading.get_ident()
             if is_own and self._options.wait is None:
-                self._run_job(found)
+                found.run()
             elif is_own:
-                self._start(found)
+                found.start()
             if not found.wait(self._options.wait):
                 found = _IN_PROGRESS
                 break
@@ -188,8 +186,7 @@ class Specializer:
         with self._state:
             job = self._job
             if job is not None:
-                waits = blocking and threading.get_ident() not in (job.thread, self._making_thread)
-                return job if waits else _IN_PROGRESS
+                return job if blocking and not job.is_of_this_thread else _IN_PROGRESS
             known = self._plans.plan_for(feeds)
             if known is not None:  # another thread has specialized for these feeds
                 return known
@@ -252,7 +249,7 @@ class Specializer:
                 if self._profile.is_complete and self._options.compile == "background":
                     job = self._begin_job()
         if job is not None:
-            self._start(job)
+            job.start()
 
     def _observe_inner(self, feeds: Mapping[str, Any], *, valid: bool) -> Observed | None:
         """Observe watched intermediate values, if the profile needs this run.
@@ -273,37 +270,18 @@ class Specializer:
         """The next job, if any; requires the state lock."""
         original = self.cache.original.model
         if original is not None and self._depth > 0:
-            self._job = Job(original, self._profile.profile, self._strategy.kind(self._depth))
+            kind = self._strategy.kind(self._depth)
+            self._job = Job(original, self._profile.profile, kind, self._create, self._finish)
         return self._job
 
-    def _start(self, job: Job) -> None:
-        """Run a job in a new thread."""
-        try:
-            threading.Thread(target=self._run_job, args=(job,), daemon=True).start()
-        except RuntimeError as error:  # too many threads
-            self._finish(job, None, f"no thread could be started: {error}")
-
-    def _run_job(self, job: Job) -> None:
-        """Run a job. All errors are recorded, because the general plan accepts all inputs."""
-        what, plans, failure = job.kind.value, None, None
-        self._making_thread = threading.get_ident()
-        try:
-            guard = guard_for_all(job.profile, job.kind, branch_inputs(job.original))
-            what = str(guard)
-            profiled = self._profiled()
-            source = None if profiled is None else profiled.model
-            plan = self._factory.specialized(job.original, guard, job.kind, job.profile, source)
-            plans = self._with_plan(plan, job.kind)
-        except GraphoptError as error:
-            failure = f"{what}: {error}"
-        except Exception as error:  # a bug in a pass
-            failure = f"{what}: {type(error).__name__}: {error}"
-        except BaseException as error:
-            if job.thread == threading.get_ident():  # an interrupt of the caller, who may try again
-                raise
-            failure = f"{what}: the thread ended: {type(error).__name__}: {error}"
-        finally:  # other threads wait, even if this one was interrupted
-            self._finish(job, plans, failure)
+    def _create(self, job: Job) -> GuardedPlans:
+        """The plans after the creation of the plan of ``job``."""
+        guard = guard_for_all(job.profile, job.kind, branch_inputs(job.original))
+        job.subject = str(guard)
+        profiled = self._profiled()
+        source = None if profiled is None else profiled.model
+        plan = self._factory.specialized(job.original, guard, job.kind, job.profile, source)
+        return self._with_plan(plan, job.kind)
 
     def _with_plan(self, plan: Plan, kind: SpecializationKind) -> GuardedPlans:
         """The plans with ``plan`` appended, and one evicted if there are too many; called by jobs only."""
@@ -327,7 +305,7 @@ class Specializer:
             if failure is not None:
                 self._failures.append(failure)
                 self._profile.note_failure(job.profile)
-            self._job = self._making_thread = None
+            self._job = None
         try:
             if self._options.release:
                 self._release_later()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -95,8 +95,7 @@ class _State:
         return Spans.of(self.ort_values)
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """One call.
 
     Attributes:
@@ -126,9 +125,14 @@ class _Step:
         """
         state = {source: found[output] for output, source in sources.items()}
         facts = interfaces(state)
-        constant = frozenset(
-            output for output, source in sources.items() if _are_alike(self.feeds.get(source), facts[source])
-        )
+        feeds = self.feeds
+        constant = [
+            output
+            for output, source in sources.items()
+            if (old := feeds.get(source)) is not None
+            and old.shape == facts[source].shape
+            and old.dtype == facts[source].dtype
+        ]
         if not constant:  # no buffer can be reused
             return _State(state, facts)
         shared = {id(value) for value in self.given.values()}
@@ -146,7 +150,7 @@ class _Step:
         is_whole = all(found[output] is buffers.get(output) for output in sources)
         is_whole = is_whole and all(self.values.get(source) is value for source, value in state.items())
         steady = (self.key, buffers) if is_whole else ()
-        return _State(state, facts, own, constant, spare, *steady)
+        return _State(state, facts, own, frozenset(constant), spare, *steady)
 
 
 class StateLoop:
@@ -173,6 +177,7 @@ class StateLoop:
         self, specializer: Callable[[], Specializer], state: Iterable[tuple[str, str]], device: Device
     ) -> None:
         self._specializer, self._device = specializer, device
+        self._is_host = device.capabilities.is_host
         self._pairs = state if isinstance(state, str) else list(state)
         self._ports = _Ports.of(specializer().signature, self._pairs)
         self._state = _State()
@@ -247,9 +252,7 @@ class StateLoop:
         """The call with ``inputs``; raises UsageError if a state has no value."""
         types = self._ports.types
         given: dict[str, Any] = dict(native_feeds({name: as_array(value) for name, value in inputs.items()}))
-        is_on_arrays = self._device.capabilities.is_host and all(
-            type(value) is np.ndarray for value in given.values()
-        )
+        is_on_arrays = self._is_host and all([type(value) is np.ndarray for value in given.values()])
         if not is_on_arrays:
             given = self._ort_values(given, types)
         state = self._state
@@ -261,7 +264,7 @@ class StateLoop:
         new_facts = interfaces(given)
         feeds = {**state.facts, **new_facts}
         plan = specializer.plan_for(feeds)
-        own = state.own - given.keys()
+        own = state.own - given.keys() if state.own else frozenset()
         if is_on_arrays and not (state.constant and self._reusable(own)) and plan.prepare().is_native:
             values = feeds if state.facts is state.values else {**state.values, **given}
             return _Step(plan, given, values, feeds, None, None)
@@ -312,11 +315,6 @@ class StateLoop:
         }
         check_memory(current | spare_ones, {**values, **spare_ones})
         return found
-
-
-def _are_alike(old: Any, new: Any) -> bool:
-    """Whether two values have the same shape and element type; ``old`` may be missing."""
-    return old is not None and old.shape == new.shape and old.dtype == new.dtype
 
 
 def _result(value: Any, given: Any) -> Any:

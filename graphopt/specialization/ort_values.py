@@ -51,7 +51,7 @@ class BoundValue:
 
 def interfaces(values: dict[str, Any]) -> dict[str, Any]:
     """``values`` for guards: the array interface of values that are not arrays; the same dict if all are."""
-    others = {name: BoundValue(value) for name, value in values.items() if not isinstance(value, np.ndarray)}
+    others = {name: BoundValue(value) for name, value in values.items() if type(value) is not np.ndarray}
     return {**values, **others} if others else values
 
 

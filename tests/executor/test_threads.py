@@ -248,12 +248,12 @@ def test_thread_that_made_a_plan_waits_for_the_next_job_of_another_thread() -> N
 def test_waiting_runs_go_on_if_the_release_can_not_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = api.compile(parse(ANY), ExecutorOptions(release=True), pipeline="O1", verify=False)
     specializer = executor._specializer
-    job = Job(parse(ANY), Profile(""), SpecializationKind.STATIC)
+    job = Job(parse(ANY), Profile(""), SpecializationKind.STATIC, specializer._create, specializer._finish)
 
     def fail() -> None:
         raise MemoryError
 
     monkeypatch.setattr(specializer, "_release_later", fail)
     with pytest.raises(MemoryError):
-        specializer._finish(job, None, "failed")
+        job.finish(job, None, "failed")
     assert job.wait(0)
