@@ -91,7 +91,7 @@ def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -
     model, report = optimized(env, source, names)
     models = SplitConstants.of(model)
     models.settle()
-    if env.settings.verify:
+    if env.settings.verify and models.weights:
         other = Parameters({name: _changed(source.graph.initializers[name]) for name in names})
         original = copy(source)
         unlift(original, other)
@@ -106,9 +106,13 @@ def _changed(weight: ir.Value) -> ir.TensorProtocol:
     """Other contents for a weight, of the same signs, so that variances stay positive."""
     assert weight.const_value is not None
     array = weight.const_value.numpy()
-    noise = np.random.default_rng(0).uniform(1.0, 1.1, array.shape)
-    shift = 1e-3 * np.abs(array.astype(np.float64)).max(initial=1.0)
-    return ir.Tensor((array * noise + shift).astype(array.dtype), dtype=weight.const_value.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = array.astype(np.float64)
+        shift = 1e-3 * np.abs(exact).max(initial=1.0, where=np.isfinite(exact))
+        noise = np.random.default_rng(0).uniform(1.0, 1.1, array.shape)
+        changed = (exact * noise + shift).astype(array.dtype)
+        finite = np.isfinite(changed.astype(np.float64))
+    return ir.Tensor(np.where(finite, changed, array), dtype=weight.const_value.dtype)
 
 
 @checked

@@ -263,3 +263,22 @@ def test_damaged_and_foreign_folders(tmp_path: Path) -> None:
             SplitConstants.load(folder)
     with pytest.raises(UsageError, match=r"no split\.json"):
         SplitConstants.load(tmp_path)
+
+
+def test_weights_that_the_result_does_not_read() -> None:
+    models, _ = graphopt.split_constants(
+        parse(
+            "m (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}> { unread = Mul(x, w) y = Relu(x) }"
+        )
+    )
+    assert models.weights == () and ops(models.main) == ["Relu"]
+    with pytest.raises(UsageError, match="no tensor has the name of a weight"):
+        graphopt.update_weights(models, {"w": np.zeros(4, np.float32)})
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "65504"])
+def test_weights_at_the_end_of_the_range(number: str) -> None:
+    model = parse("m (float16[N,2] x) => (float16[N,2] y) <float16[2] w = {1, 2}> { y = Mul(x, w) }")
+    model.graph.initializers["w"].const_value = ir.tensor(np.array([float(number), 1], np.float16))
+    models, report = graphopt.split_constants(model)
+    assert models.weights == ("w",) and report.verdict is not None and report.verdict.ok
