@@ -95,18 +95,19 @@ class Job:
         run, begin = self.run, time.perf_counter()
         try:
             report = stored.report({})
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
+        remarks: list[str] = []
         if target is not None:
             write = reused_results.deliver(stored, target)
             if write is None:
                 return None
             if shown is not None:
                 run.console.note(shown)
-            _write(run, target, (), write)
+            _, remarks = _write(run, target, (), write)
         for text, hint in report.warnings:
             run.console.warn(f"{about}{text}", hint)
-        return report.having(seconds={"save": time.perf_counter() - begin})
+        return report.having(remarks=remarks, seconds={"save": time.perf_counter() - begin})
 
     def _built(
         self,

@@ -9,6 +9,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from graphopt import __version__, _imported
@@ -62,11 +63,21 @@ def _modules_named_in(texts: Iterable[str]) -> list[str]:
 
 def _files_digest(root: Path, is_imported: bool) -> str:
     """A digest of the names and contents of all files below ``root``, or of the file ``root``."""
-    digest = hashlib.sha256()
+    states = []
     for path in [root] if root.is_file() else _files(root):
-        content = path.read_bytes()
-        if is_imported and path.stat().st_mtime_ns > _imported:
+        found = path.stat()
+        if is_imported and found.st_mtime_ns > _imported:
             raise NotCached(f"{path} changed after this process had started")
+        states.append((path, found.st_size, found.st_mtime_ns))
+    return _digest_of(root, tuple(states))
+
+
+@lru_cache(maxsize=64)
+def _digest_of(root: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
+    """A digest of files below ``root`` with these sizes and modification times, computed once per process."""
+    digest = hashlib.sha256()
+    for path, _, _ in states:
+        content = path.read_bytes()
         digest.update(f"{path.relative_to(root)}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
     return digest.hexdigest()

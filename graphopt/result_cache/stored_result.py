@@ -32,6 +32,7 @@ class StoredReport:
         texts: its lines and tables, for each level of detail, as data.
         warnings: the warnings of the run, each with its hint.
         seconds: wall time of the current run by stage.
+        remarks: notes about the current run.
         libraries: empty, because results with native kernels are not stored.
     """
 
@@ -39,20 +40,23 @@ class StoredReport:
     texts: Sequence[Sequence[Any]]
     warnings: Sequence[tuple[str, str]]
     seconds: Mapping[str, float]
+    remarks: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for JSON, with the duration of the current run."""
-        return {**self.data, "seconds": dict(self.seconds)}
+        """The report for JSON, with the duration and the remarks of the current run."""
+        remarks = [*self.data["remarks"], *self.remarks]
+        return {**self.data, "remarks": remarks, "seconds": dict(self.seconds)}
 
-    def having(self, *, seconds: Mapping[str, float]) -> StoredReport:
-        """This report with further stages."""
-        return replace(self, seconds={**self.seconds, **seconds})
+    def having(self, *, remarks: Sequence[str] = (), seconds: Mapping[str, float]) -> StoredReport:
+        """This report with further remarks and stages."""
+        return replace(self, remarks=(*self.remarks, *remarks), seconds={**self.seconds, **seconds})
 
     def blocks(self, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
         """The lines and tables of the report; arguments as for :meth:`graphopt.Report.blocks`."""
         for kind, *content in self.texts[min(verbose, _LEVELS[-1])]:
             yield Table(*content) if kind == "table" else Line(*content)
+        yield from (f"  {remark}" for remark in self.remarks)
 
 
 @dataclass(frozen=True)

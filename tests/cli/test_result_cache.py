@@ -366,3 +366,19 @@ def test_code_that_changes_during_a_run_is_not_cached(
     Path("changing_passes.py").write_text(text)
     found = optimize(small, "-o", "out.onnx", "--pre-pass", "changing_passes:own")["cache"]
     assert (found["hit"], found["reason"]) == (False, "code changed in the meantime")
+
+
+def test_a_hit_removes_the_kernels_of_the_replaced_model(
+    optimize: Optimize, run: Callable[..., Outcome], small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.fusion import kernel_library
+
+    optimize(small, "-o", "out.onnx")
+    monkeypatch.setattr(kernel_library, "is_ours", lambda path: True)
+    for words in (["--json"], []):
+        Path("out.kernels.so").write_bytes(b"kernels")
+        done = run("optimize", small, "-o", "out.onnx", *words)
+        assert "removed out.kernels.so, the kernels of the replaced model" in done.out
+        assert (
+            not Path("out.kernels.so").exists() and "earlier run" in done.out
+        ) or '"hit": true' in done.out
