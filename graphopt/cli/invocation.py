@@ -58,7 +58,7 @@ class Invocation:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the process began; the system may not report the time before ``begin``."""
+        """Seconds since the process began, or since ``begin`` if the system does not report the former."""
         return self.before + time.perf_counter() - self.begin
 
     def wrote(self, files: Sequence[Path]) -> dict[str, int]:

@@ -170,9 +170,8 @@ class Executor:
                 safe is skipped; for the general plan, this is an error.
 
         Raises:
-            UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
-                shape or type of such an output differs from the input's, or its shape is unknown before the
-                run.
+            UsageError: a value is not an OrtValue, ``share`` names a missing input or output, or a shared
+                output differs in shape or type from its input or has a shape unknown before the run.
             VerificationFailed: an output may overwrite elements before they are read.
             RuntimeFailure: onnxruntime can't run the model. After this error, and no other, shared values may
                 be partly overwritten.

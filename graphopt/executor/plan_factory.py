@@ -161,7 +161,10 @@ class PlanFactory:
         return plan
 
     def _optimized(self, compilation: Compilation, request: PlanRequest) -> ir.Model:
-        """The optimized model; its inputs are annotated with the values that require a gradient."""
+        """The optimized model.
+
+        If the pipeline differentiates, the values in ``requires_grad`` are annotated before it runs.
+        """
         if request.pipeline.differentiates and self.requires_grad:
             model = copy(request.model)
             annotate_gradients(model, dict.fromkeys(self.requires_grad, True))

@@ -176,8 +176,8 @@ def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterat
     """The lines of ``changes``, below the functions, bodies and modules that contain them.
 
     Args:
-        is_full: all operands, attributes, types and whole names; a line for each constant, and for each
-            node that became unread; all nodes that read another value.
+        is_full: print all operands, attributes and types, names of any length, and all nodes that read
+            another value. Each constant, and each node that became unread, is on a separate line.
     """
     shown = list(changes) if is_full else _without_context(changes)
     depth = _scope_depth(shown)

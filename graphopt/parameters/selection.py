@@ -78,7 +78,8 @@ def weights(model: ir.Model) -> list[ir.Value]:
 def parameters(model: ir.Model) -> list[ir.Value]:
     """The initializers of the main graph that look like parameters.
 
-    A joint graph has its own constants; for it, the result is the initializers whose gradients it returns.
+    For a joint graph, the result is the initializers whose gradients it returns, because constants
+    of the gradient computation may look like parameters.
     """
     own = model.graph.initializers
     return returns_gradients(model) or [value for value in own.values() if is_parameter(value)]

@@ -57,7 +57,9 @@ class Observed:
 
 @dataclass(frozen=True)
 class InstrumentedModel:
-    """A model whose outputs describe watched values; the first of several also has the original outputs.
+    """A model whose outputs describe watched values.
+
+    If several models observe a part of the values each, only the first also has the original outputs.
 
     Attributes:
         model: the model, without profiling nodes.

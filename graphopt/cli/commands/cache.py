@@ -213,7 +213,7 @@ def _verify(store: Store) -> Output:
 
 
 def _clear(store: Store, subject: str | None) -> Output:
-    """Remove results, all entries, those of one kind, or one entry."""
+    """Remove the entries that ``subject`` names: a kind, a key or ``all``; by default, all results."""
     entries = list(store.entries())
     kinds = {entry.kind for entry in entries} | {KIND}
     wanted = subject or KIND

@@ -39,7 +39,7 @@ class SpecializeValues:
         return self.profile is not None and self.emit == "bundle"
 
     def specialization(self) -> Specialization | None:
-        """The profile and its use, if a profile is given.
+        """The profile and the options that control its use; ``None`` without a profile.
 
         Raises:
             UsageError: the options contradict each other.

@@ -14,7 +14,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _listed(names: Callable[[], Iterable[str]], before: str = ",") -> Complete:
-    """Completes the last of several names that are separated by the characters ``before``."""
+    """Completes the last of several names, which any character of ``before`` separates."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         start = 1 + max((incomplete.rfind(sign) for sign in before), default=-1)

@@ -190,7 +190,7 @@ def split_names(context: click.Context, param: click.Parameter, values: tuple[st
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Like :func:`split_names`; an empty list is an error, because it would have another meaning."""
+    """Like :func:`split_names`; an empty list is an error, because it is equal to an omitted option."""
     names = split_names(context, param, values)
     if values and not names:
         raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")

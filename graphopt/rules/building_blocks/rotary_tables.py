@@ -139,7 +139,7 @@ def _drop_axis(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> 
 
 
 def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
-    """(Cos and Sin, angles) if the tables are views of the cosines and sines of the same doubled angles."""
+    """(operator of each table, angles) if both tables are Cos or Sin of the same angles (:func:`_angles`)."""
     known = [_angles(m, table) for table in tables]
     found = [one for one in known if one is not None]
     if len(found) != len(known) or found[0][1] is not found[1][1]:
@@ -148,7 +148,7 @@ def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[st
 
 
 def _angles(m: Match, value: ir.Value) -> tuple[str, ir.Value] | None:
-    """(Cos or Sin, angles) if ``value`` is a view of the function of doubled angles."""
+    """(Cos or Sin, angles) if ``value`` is Cos or Sin of the angles written twice, or an Unsqueeze of it."""
     while (view := producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
         value = view.inputs[0]
     function = producer_of(value, "Cos", "Sin")

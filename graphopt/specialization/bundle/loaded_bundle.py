@@ -153,9 +153,8 @@ class Bundle:
                 :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is skipped.
 
         Raises:
-            UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
-                shape or type of such an output differs from the input's, or its shape is unknown before the
-                run.
+            UsageError: a value is not an OrtValue, ``share`` names a missing input or output, or a shared
+                output differs in shape or type from its input or has a shape unknown before the run.
             VerificationFailed: an output may overwrite elements before they are read.
             InvalidModel, RuntimeFailure: as for :meth:`run`.
         """

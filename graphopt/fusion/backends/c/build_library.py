@@ -115,7 +115,7 @@ class Plan:
         return f"#define GO_UNITS(each) {pairs}\n#define GO_PLACES(each) {kernels}\n"
 
     def _compilations(self) -> list[list[str]]:
-        """Arguments of each compiler call; paths are relative, so that libraries contain none."""
+        """Arguments of each compiler call; relative paths, so that libraries contain no absolute paths."""
         common = [*self.compiler.compile(), *self._more, "-c"]
         calls = [[*common, *self.compiler.level(0), "runtime.c", "-o", "runtime.o"]]
         for level, unit in self._units():
