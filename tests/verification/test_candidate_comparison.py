@@ -124,7 +124,7 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
     right, wrong = np.zeros(1, np.float32), np.ones(1, np.float32)
     excusable = replace(CASE, distribution="special", empty=False, off=[right, there], noise=[[0.0], [0.0]])
     without_excuse = replace(excusable, distribution="normal", off=[right, np.ones((2, 2), np.float32)])
-    other_output = replace(excusable, distribution="normal", off=[wrong, there])
+    other_output = replace(excusable, distribution="normal", off=[wrong, moved])
 
     class GivesBoth(Gives):
         def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
