@@ -41,5 +41,5 @@ COMBINATIONS = [Annotations(profile, gradients) for profile in (False, True) for
 def run_named(pipeline: str, model: ir.Model) -> tuple[ir.Model, str]:
     """The result of ``pipeline``, and the passes that changed the model."""
     with config.patch(costs="shipped", cpu_level=3):
-        result, report = graphopt.optimize(model, pipeline=pipeline, verify=False, strict=True)
+        result, report = graphopt.optimize(model, pipeline=pipeline, device="cpu", verify=False, strict=True)
     return result, ", ".join(record.text for record in report.passes if record.changes) or "nothing"
