@@ -73,6 +73,7 @@ class ConstantGraph:
         self._conditions: dict[onnx_ir.Value, onnx_ir.Value] = {}
         self._imports = main.opset_imports
         self._results: dict[Operation, onnx_ir.Value] = {}
+        self._literals: dict[tuple[str, tuple[int, ...], bytes], onnx_ir.Value] = {}
         for graph in with_bodies(main):
             graph.meta[CONSTANT_GRAPH] = self
 
@@ -116,9 +117,9 @@ class ConstantGraph:
     def model(self, main: onnx_ir.Model) -> onnx_ir.Model:
         """The model that computes the constants of ``main``, the optimized model, from the weights.
 
-        Its inputs are the weights that it reads, with their present contents as defaults. The outputs are the
-        constants, with their names in ``main``, followed by conditions: ``valid.NAME`` is false if the
-        computation of constant NAME is not valid for the weights.
+        Its inputs are the weights that it reads. The outputs are the constants, with their names in ``main``,
+        followed by conditions: ``valid.NAME`` is false if the computation of constant NAME is not valid for
+        the weights.
         """
         constants = [value for value in main.graph.initializers.values() if value in self._computed]
         results: list[tuple[onnx_ir.Value | None, str, onnx_ir.Value]] = [
@@ -136,14 +137,15 @@ class ConstantGraph:
         originals = {copy: value for value, copy in self._read.items()}
         inputs, initializers = [], []
         for copy in (value for value in read if value.producer() is None):
-            tensor, weight = copy.const_value, originals.get(copy)
-            assert tensor is not None
-            own = onnx_ir.Value(type=copy.type, shape=copy.shape, const_value=tensor)
-            if weight is not None and weight in self.weights:
-                own.name = self.weights[weight]
+            own = onnx_ir.Value(type=copy.type, shape=copy.shape)
+            name = self.weights.get(originals[copy]) if copy in originals else None
+            if name is None:
+                own.const_value = copy.const_value
+                initializers.append(own)
+            else:
+                own.name = name
                 inputs.append(own)
             copier.values[copy] = own
-            initializers.append(own)
         clones = copier.nodes(nodes)
         inner = [output for node in clones for output in node.outputs if output.name != ""]
         outputs = []
@@ -156,7 +158,7 @@ class ConstantGraph:
             clones.append(node)
             outputs.append(output)
         taken = dict.fromkeys(value.name or "" for value in (*inputs, *outputs))
-        _set_names([*inner, *(value for value in initializers if value not in inputs)], taken)
+        _set_names([*inner, *initializers], taken)
         graph = onnx_ir.Graph(
             inputs,
             outputs,
@@ -185,7 +187,10 @@ class ConstantGraph:
                 assert tensor is not None, "a constant graph reads constants only"
                 self._read[expression] = _initializer(tensor)
             return self._read[expression]
-        return _initializer(onnx_ir.tensor(expression))
+        key = expression.dtype.str, expression.shape, expression.tobytes()
+        if key not in self._literals:
+            self._literals[key] = _initializer(onnx_ir.tensor(expression))
+        return self._literals[key]
 
     def _node(
         self, op_type: str, operands: Sequence[onnx_ir.Value], attributes: Mapping[str, Any] | None = None

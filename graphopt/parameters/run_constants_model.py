@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.folding.constant_evaluator import to_tensor
-from graphopt.model_arguments import copy
 from graphopt.ort import session
 
 _HINT = "optimize the model with the new weights"
 
 
-def constants_of(model: ir.Model) -> dict[str, ir.TensorProtocol]:
-    """The constants that a constants model computes from its weights, by name.
+def compute_constants(
+    model: ir.Model, weights: Mapping[str, ir.TensorProtocol]
+) -> dict[str, ir.TensorProtocol]:
+    """The constants that a constants model computes from ``weights``, by name.
 
     Raises:
         UsageError: a computation is not valid for the weights.
         RuntimeFailure: onnxruntime fails.
     """
-    feeds = {}
-    model = copy(model)
-    for value in model.graph.inputs:
-        name = value.name or ""
-        tensor = model.graph.initializers.pop(name).const_value
-        assert tensor is not None
-        feeds[name] = tensor.numpy()
+    feeds = {value.name: weights[value.name].numpy() for value in model.graph.inputs if value.name}
     names = [value.name or "" for value in model.graph.outputs]
     if not names:
         return {}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from graphopt.model_arguments import copy
 from graphopt.parameters.check_folded_constants import check_folded_constants
 from graphopt.parameters.framework_names import FrameworkName, NameMap
 from graphopt.parameters.lifting import Parameters, check_fits, update_record
-from graphopt.parameters.run_constants_model import constants_of
+from graphopt.parameters.run_constants_model import compute_constants
 
 #: The files of a folder.
 MAIN, CONSTANTS, WEIGHTS, DESCRIPTION = "main.onnx", "constants.onnx", "weights.bin", "split.json"
@@ -34,14 +35,16 @@ class SplitConstants:
     Attributes:
         main: the optimized model. Its initializers are weights, constants computed from weights, and other
             constants.
-        constants: the constants model. Its inputs are weights, with their contents as defaults; its outputs
-            are the initializers of ``main`` of the same names.
+        constants: the constants model. Its inputs are weights; its outputs are the initializers of ``main``
+            of the same names.
+        contents: the present contents of the inputs of ``constants``.
         weights: the names of all weights that can be replaced.
         names: the names of weights in a framework, if they differ.
     """
 
     main: ir.Model = field(repr=False)
     constants: ir.Model = field(repr=False)
+    contents: Mapping[str, ir.TensorProtocol] = field(repr=False)
     weights: tuple[str, ...]
     names: NameMap = field(default_factory=NameMap)
 
@@ -55,9 +58,11 @@ class SplitConstants:
             if value.name in graph.original and graph.computes(value):  # it reuses the name of another
                 edit.rename(value, f"{value.name}_computed")
         constants = graph.model(main)
-        used = {value.name for value in constants.graph.inputs}
-        used |= {value.name for value in graph.weights if value.graph is main.graph}
-        return cls(main, constants, tuple(name for name in graph.weights.values() if name in used))
+        read = {value.name for value in constants.graph.inputs}
+        contents = {name: value.const_value for value, name in graph.weights.items() if name in read}
+        used = read | {value.name for value in graph.weights if value.graph is main.graph}
+        weights = tuple(name for name in graph.weights.values() if name in used)
+        return cls(main, constants, cast(dict[str, ir.TensorProtocol], contents), weights)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> SplitConstants:
@@ -97,7 +102,13 @@ class SplitConstants:
         ]
         if missing:
             raise InvalidModel(f"{folder} is damaged: {MAIN} has no {missing[0]!r}")
-        return cls(main, constants, weights, NameMap(names))
+        contents = {}
+        for value in constants.graph.inputs:
+            default = constants.graph.initializers.pop(value.name or "", None)
+            if default is None or default.const_value is None:
+                raise InvalidModel(f"{folder} is damaged: {CONSTANTS} has no contents for {value.name!r}")
+            contents[value.name or ""], value.const_value = default.const_value, None
+        return cls(main, constants, contents, weights, NameMap(names))
 
     @property
     def description(self) -> dict[str, Any]:
@@ -123,10 +134,18 @@ class SplitConstants:
         """
         folder = Path(folder)
         with publish.writing_folder(folder, check_replaceable) as new:
-            written = ir.save_together({MAIN: self.main, CONSTANTS: self.constants}, new, WEIGHTS)
+            written = ir.save_together({MAIN: self.main, CONSTANTS: self._with_defaults()}, new, WEIGHTS)
             text = json.dumps(self.description, indent=1, ensure_ascii=False) + "\n"
             (new / DESCRIPTION).write_text(text, encoding="utf-8")
         return [folder / DESCRIPTION, *(folder / path.name for path in written)]
+
+    def _with_defaults(self) -> ir.Model:
+        """The constants model with the contents of weights as defaults of its inputs."""
+        model = copy(self.constants)
+        for value in model.graph.inputs:
+            value.const_value = self.contents[value.name or ""]
+            model.graph.register_initializer(value)
+        return model
 
     def named(self, weights: Parameters) -> Parameters:
         """``weights`` with the names of the model."""
@@ -144,7 +163,8 @@ class SplitConstants:
             RuntimeFailure: the constants model fails.
         """
         weights = self.named(weights)
-        main, constants = copy(self.main), copy(self.constants)
+        main, contents = copy(self.main), dict(self.contents)
+        inputs = {value.name or "": value for value in self.constants.graph.inputs}
         given = {name: weights.tensors[name] for name in self.weights if name in weights.tensors}
         if not given:
             there, here = next(iter(weights.tensors), "nothing"), next(iter(self.weights), "nothing")
@@ -156,14 +176,16 @@ class SplitConstants:
             main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}
         )
         for name, tensor in given.items():
-            for model in (main, constants):
-                if (value := model.graph.initializers.get(name)) is not None:
-                    check_fits(value, tensor)
-                    value.const_value = tensor
-        for name, tensor in constants_of(constants).items():
+            if name in inputs:
+                check_fits(inputs[name], tensor)
+                contents[name] = tensor
+            if name in main.graph.initializers:
+                check_fits(main.graph.initializers[name], tensor)
+                main.graph.initializers[name].const_value = tensor
+        for name, tensor in compute_constants(self.constants, contents).items():
             main.graph.initializers[name].const_value = tensor
         update_record(main, given)
-        return replace(self, main=main, constants=constants)
+        return replace(self, main=main, contents=contents)
 
     def settle(self) -> None:
         """Replace the constants of the optimized model by those that the constants model computes.
@@ -171,7 +193,7 @@ class SplitConstants:
         Raises:
             VerificationFailed: a constant differs by more than rounding.
         """
-        for name, tensor in constants_of(self.constants).items():
+        for name, tensor in compute_constants(self.constants, self.contents).items():
             value = self.main.graph.initializers[name]
             assert value.const_value is not None
             if tensor.tobytes() != value.const_value.tobytes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class TracedArray:
             return None
         if not condition.depends:
             return self
-        conditions = dict.fromkeys([*self.conditions, *condition.conditions, condition.all().expression])
+        conditions = dict.fromkeys([*self.conditions, *condition.conditions, condition.all.expression])
         return replace(self, conditions=tuple(conditions))
 
     # Operators --------------------------------------------------------------------------------------
@@ -172,20 +173,24 @@ class TracedArray:
         return self.apply("Expand", array, TracedArray.of(np.array(dims, np.int64)))
 
     def largest(self, axes: Sequence[int] | None = None) -> TracedArray:
-        """The largest element along ``axes`` (``None`` for all), which are kept with size 1; at least 0."""
+        """The largest element along ``axes`` (by default all), which are kept with size 1.
+
+        The elements must not be negative; without elements, the result is 0.
+        """
         over = tuple(range(self.ndim) if axes is None else axes)
         array = np.max(self.array, axis=over, keepdims=True, initial=0)
         if not self.size:
             return TracedArray.of(array)
         if not over:
-            return self.maximum(0)
-        return self.apply("ReduceMax", array, attributes={"axes": list(over), "keepdims": 1}).maximum(0)
+            return self
+        return self.apply("ReduceMax", array, attributes={"axes": list(over), "keepdims": 1})
 
     def sum(self, axis: int) -> TracedArray:
         """The sums along ``axis``, which is removed."""
         attributes = {"axes": [axis], "keepdims": 0}
         return self.apply("ReduceSum", self.array.sum(axis=axis), attributes=attributes)
 
+    @cached_property
     def all(self) -> TracedArray:
         """Whether all elements of this array of booleans are true."""
         if not self.size:

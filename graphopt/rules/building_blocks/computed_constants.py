@@ -103,8 +103,7 @@ def rounded(values: TracedArray, dtype: np.dtype[Any], over: tuple[int, ...] = (
         error = abs(back - values)
         largest = abs(values).largest(over)
         limit = (largest * limits(dtype).eps).maximum(_NEGLIGIBLE if over else 0)
-        keeps_digits = ~(limit < error)
-        conditions = [back.is_finite(), keeps_digits]
+        conditions = [back.is_finite() & ~(limit < error)]
         if over and limits(dtype).highest > _ROOMY:
             conditions.append(~(limits(dtype).highest < largest * largest))
     for condition in conditions:
