@@ -381,7 +381,8 @@ class Inputs:
             if array.dtype.kind == "f":
                 generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
                 noise = generator.standard_normal(array.shape)
-                overrides[port.name] = (array * (1 + noise / 4) + noise / 16).astype(array.dtype)
+                with np.errstate(over="ignore"):  # numbers next to the largest one become infinite
+                    overrides[port.name] = (array * (1 + noise / 4) + noise / 16).astype(array.dtype)
             elif array.dtype.kind in "iub":
                 overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
         return overrides
