@@ -60,13 +60,13 @@ def partition(
     from graphopt.partitioning.group_report import partitioned
 
     if policy == "autodiff":
-        from graphopt.transforms.autodiff._autodiff_group import AutodiffGroups
+        from graphopt.transforms.autodiff._autodiff_group_kind import AutodiffGroups
 
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         return partitioned(env.load(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
     if policy == "fusion":
         from graphopt.fusion.kernel_policy import Shapes
-        from graphopt.transforms.fusion._native_group import FusionGroups
+        from graphopt.transforms.fusion._native_group_kind import FusionGroups
 
         if shapes not in (known := [one.value for one in Shapes]):
             raise unknown("kind of shapes", shapes, known, plural="kinds of shapes")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.compile_log import Compilation
-from graphopt.executor.plan_model import KeptModel, store_together
+from graphopt.executor.kept_model import KeptModel, store_together
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight

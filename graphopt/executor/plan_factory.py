@@ -9,8 +9,8 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.errors import NotFused, PassFailed, VerificationFailed
 from graphopt.executor.compile_log import Compilation, CompileLog
+from graphopt.executor.kept_model import KeptModel
 from graphopt.executor.plan import Host, Plan
-from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.plan_pipelines import PlanPipeline, PlanPipelines
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import copy

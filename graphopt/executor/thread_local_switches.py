@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.fusers import FUSERS, Fuser, check_fuser
-from graphopt.executor.plan_model import KeptModel
+from graphopt.executor.kept_model import KeptModel
 from graphopt.profile import FusionStrategy, StrategyLike
 from graphopt.util.argument_checks import checked
 

@@ -23,7 +23,7 @@ from graphopt.autodiff.split_joint import Split, split
 from graphopt.context import context_for
 from graphopt.errors import GraphoptError, UsageError, unknown
 from graphopt.executor.debug_state import GradientState
-from graphopt.executor.plan_model import KeptModel
+from graphopt.executor.kept_model import KeptModel
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline

@@ -21,7 +21,7 @@ from graphopt import api, ir, publish
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.executor.plan_model import KeptModel, store_together
+from graphopt.executor.kept_model import KeptModel, store_together
 from graphopt.executor.release_timer import ReleaseTimer
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
 from graphopt.model_arguments import copy

@@ -19,7 +19,7 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.process.fork_safe_lock import ForkSafeLock
-from graphopt.specialization.bundle.checked_files import BundleFiles
+from graphopt.specialization.bundle.file_snapshot import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards

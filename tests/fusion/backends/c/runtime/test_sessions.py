@@ -10,8 +10,8 @@ import pytest
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.executor.compile_log import Compilation
+from graphopt.executor.kept_model import KeptModel
 from graphopt.executor.plan import Host, Plan
-from graphopt.executor.plan_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs import run_once
 from graphopt.ort import model_runs, session
