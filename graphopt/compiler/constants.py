@@ -90,7 +90,9 @@ def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -
 
     model, report = optimized(env, source, names)
     models = SplitConstants.of(model)
-    models.settle()
+    is_changed = models.settle()
+    if env.settings.verify and is_changed:
+        env.compared(source, [models.main], "the constants model does not compute the model's constants")
     if env.settings.verify and models.weights:
         other = Parameters({name: _changed(source.graph.initializers[name]) for name in names})
         original = copy(source)
@@ -103,13 +105,21 @@ def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -
 
 
 def _changed(weight: ir.Value) -> ir.TensorProtocol:
-    """Other contents for a weight, of the same signs, so that variances stay positive."""
+    """Other contents for a weight, of the same signs, so that variances stay positive.
+
+    Integers are permuted, so that indices stay in their range.
+    """
     assert weight.const_value is not None
     array = weight.const_value.numpy()
+    random = np.random.default_rng(0)
+    if array.dtype.kind in "biu":
+        return ir.Tensor(
+            random.permutation(array.reshape(-1)).reshape(array.shape), dtype=weight.const_value.dtype
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         exact = array.astype(np.float64)
         shift = 1e-3 * np.abs(exact).max(initial=1.0, where=np.isfinite(exact))
-        noise = np.random.default_rng(0).uniform(1.0, 1.1, array.shape)
+        noise = random.uniform(1.0, 1.1, array.shape)
         changed = (exact * noise + shift).astype(array.dtype)
         finite = np.isfinite(changed.astype(np.float64))
     return ir.Tensor(np.where(finite, changed, array), dtype=weight.const_value.dtype)

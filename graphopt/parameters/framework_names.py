@@ -84,5 +84,20 @@ def _transposed(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 def _is_in_scope(value: ir.Value, name: str) -> bool:
     """Whether a node in the scope of the module with parameter ``name`` reads ``value``."""
-    module = name.rpartition(".")[0].replace(".", "/")
-    return any(ir.is_within(ir.label(node), f"/{module}") for node in ir.readers(value))
+    module = name.rpartition(".")[0]
+    return any(
+        ir.is_within(_module_path(ir.label(node)), module) or module in ir.noted_scopes(node)
+        for node in ir.readers(value)
+    )
+
+
+def _module_path(label: str) -> str:
+    """A node's path in the notation of parameters: ``/net/net.0/MatMul`` of PyTorch is ``net.0.MatMul``.
+
+    A module of a Sequential has the name of the Sequential as its prefix, which precedes it as well.
+    """
+    scopes = label.strip("/").split("/")
+    inner = [*scopes[1:], ""]
+    return ".".join(
+        scope for scope, next_ in zip(scopes, inner, strict=True) if not next_.startswith(f"{scope}.")
+    )
