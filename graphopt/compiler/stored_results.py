@@ -14,13 +14,12 @@ from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, save
-from graphopt.result_cache.cache import ResultCache
+from graphopt.result_cache.cache import ResultCache, why_not_stored
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.report_data import report_data, restored_report
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
-from graphopt.util.resource_budget import is_cut_short
 
 #: The form of results that are models in memory, for their keys.
 _FORM = "model in Python"
@@ -74,17 +73,15 @@ def _request(env: Environment, model: ModelLike) -> _Request | None:
 def _loaded(stored: StoredResult) -> tuple[ir.Model, Report] | None:
     """A stored result; ``None`` if another process has removed its files in the meantime."""
     try:
-        report = restored_report(stored.data["plain"])
-        assert stored.model is not None
-        return ir.load(stored.model), report.having(cached=stored.key)
+        report, path = restored_report(stored.data["plain"]), stored.model
+        return None if path is None else (ir.load(path), report.having(cached=stored.key))
     except (OSError, ValueError, KeyError, TypeError, GraphoptError):
         return None
 
 
 def _store(cache: ResultCache, request: _Request, model: ir.Model, report: Report) -> None:
     key, files = request
-    is_changed = (files is not None and not files.unchanged()) or not key.is_current()
-    if report.libraries or is_cut_short(report.remarks) or is_changed:
+    if why_not_stored(key, files, report) is not None:
         return
     plain = report_data(report)
 

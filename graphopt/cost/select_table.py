@@ -11,10 +11,8 @@ from graphopt.errors import UsageError, unknown
 from graphopt.ort.devices import Device, choose
 from graphopt.ort.installation import version_of
 from graphopt.util.cpu_features import processor
-from graphopt.util.disk_store import Store, key_of
+from graphopt.util.disk_store import COSTS, Store, key_of
 
-#: Kind of the entries in the store.
-_KIND = "costs"
 AUTO, SHIPPED = "auto", "shipped"
 
 
@@ -47,20 +45,20 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
 
 def load_measured_table(store: Store, device: Device) -> Costs | None:
     """The table measured on this machine; ``None`` without a readable table."""
-    data = store.get(_KIND, _key(device))
+    data = store.get(COSTS, _key(device))
     if data is None:
         return None
     try:
         return Costs.from_dict(json.loads(data))
     except ValueError:
-        store.remove(_KIND, _key(device))
+        store.remove(COSTS, _key(device))
         return None
 
 
 def calibrated(settings: Settings) -> str | None:
     """The text of the table measured on this machine for the device of ``settings``."""
     store = Store(settings.cache_dir)
-    if next(store.entries(_KIND), None) is None:  # without probing the device
+    if next(store.entries(COSTS), None) is None:  # without probing the device
         return None
     try:
         device, _ = choose(settings.device, allow_fallback=True)
@@ -76,13 +74,13 @@ def store_measured_table(store: Store, device: Device, costs: Costs) -> None:
     Raises:
         ResourceLimit: the store can't be written.
     """
-    store.put(_KIND, costs.text().encode(), _key(device))
+    store.put(COSTS, costs.text().encode(), _key(device))
 
 
 def remove_measured_table(store: Store, device: Device) -> Costs | None:
     """Remove the table of this machine, so that the shipped one applies again; returns the removed table."""
     costs = load_measured_table(store, device)
-    store.remove(_KIND, _key(device))
+    store.remove(COSTS, _key(device))
     return costs
 
 

@@ -12,12 +12,32 @@ from graphopt import publish
 from graphopt.errors import GraphoptError, ResourceLimit
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.local_level import LocalLevel
+from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.stored_result import StoredResult
 from graphopt.settings import Settings
 from graphopt.util.disk_store import Store
+from graphopt.util.resource_budget import is_cut_short
 
 if TYPE_CHECKING:
+    from graphopt.instrument.report import Report
     from graphopt.result_cache.remote_level import RemoteLevel
+
+
+def why_not_stored(key: Key, files: ModelFiles | None, report: Report) -> str | None:
+    """The reason why a new result must not be stored; ``None`` if it may be.
+
+    Args:
+        key: its key.
+        files: the files of the model; ``None`` for a model in memory.
+        report: its report.
+    """
+    if report.libraries:
+        return "it has native kernels, which have entries of their own"
+    if is_cut_short(report.remarks):
+        return "--time-limit was reached, and another run may compute more"
+    if files is not None and not files.unchanged():
+        return "a file of the model changed in the meantime"
+    return None if key.is_current() else "code changed in the meantime"
 
 
 class ResultCache:
@@ -89,12 +109,17 @@ class ResultCache:
             for name, content in files.items():
                 (folder / name).write_bytes(content)
 
-        try:
-            folder = self.local.put(key.digest, fill)
-        except (GraphoptError, OSError):
+        fits = sum(map(len, files.values())) <= self.local.limit
+        with contextlib.suppress(GraphoptError, OSError):
+            if fits:
+                return StoredResult(key.digest, self.local.put(key.digest, fill), level="remote")
+        with contextlib.suppress(
+            GraphoptError, OSError
+        ):  # no folder can be written: the caller builds the result
             folder = stack.enter_context(publish.ScratchFolder())
             fill(folder)
-        return StoredResult(key.digest, folder, level="remote")
+            return StoredResult(key.digest, folder, level="remote")
+        return None
 
     def _try(self, action: Callable[[], None]) -> None:
         """Use the remote level; after a failure, it is not used again."""
@@ -104,5 +129,4 @@ class ResultCache:
             action()
         except RemoteFailure as failure:
             self.warnings.append(str(failure))
-            self._url = ""
-            self.__dict__["_remote"] = None
+            self._remote = None

@@ -8,10 +8,7 @@ from dataclasses import replace
 
 from graphopt import config, publish
 from graphopt.errors import GraphoptError
-from graphopt.util.disk_store import Store
-
-#: Entries that are no results, but measurements that the user requested.
-_KEPT = "costs"
+from graphopt.util.disk_store import COSTS, Store
 
 
 @contextlib.contextmanager
@@ -29,9 +26,9 @@ def fresh_store(settings: config.Settings) -> Iterator[config.Settings]:
         scratch = publish.ScratchFolder()
     with scratch as folder:
         new = Store(folder)
-        for entry in old.entries(_KEPT):
-            if (data := old.get(_KEPT, entry.key)) is not None:
-                new.put(_KEPT, data, entry.key)
+        for entry in old.entries(COSTS):
+            if (data := old.get(COSTS, entry.key)) is not None:
+                new.put(COSTS, data, entry.key)
         changed = replace(settings, cache_dir=folder, cache_url="")
         with config.using(changed):
             yield changed

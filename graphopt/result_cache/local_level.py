@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphopt import publish
 from graphopt.publish.temporary_folders import remove_abandoned
-from graphopt.util.disk_store import Entry, Store
+from graphopt.util.disk_store import Store
 
 #: The kind of stored results.
 KIND = "results"
@@ -50,51 +50,40 @@ class LocalLevel:
         self._evict(kept=key)
         return folder
 
-    def entries(self) -> list[Entry]:
-        """All entries, the least recently used first."""
-        return sorted(self.store.entries(KIND), key=lambda entry: (entry.modified, entry.key))
-
-    def remove(self, key: str) -> None:
-        """Remove an entry; without effect if another process does so."""
-        with contextlib.suppress(OSError):
-            self.store.remove(KIND, key)
-
     def _evict(self, kept: str) -> None:
         for folder in self.store.root.glob(f"{KIND}/??"):
             remove_abandoned(folder)  # of killed processes
-        entries = self.entries()
+        entries = sorted(self.store.entries(KIND), key=lambda entry: (entry.modified, entry.key))
         total = sum(entry.bytes for entry in entries)
         for entry in entries:
             if total <= self.limit:
                 break
             if entry.key != kept:
-                self.remove(entry.key)
+                with contextlib.suppress(OSError):  # another process removes it
+                    self.store.remove(KIND, entry.key)
                 total -= entry.bytes
 
     @contextlib.contextmanager
-    def building(self, key: str) -> Iterator[bool]:
+    def building(self, key: str) -> Iterator[None]:
         """Mark an entry as being built during the ``with`` block.
 
         If another process builds the entry, the block begins after that process has finished. In stores
         without locks, and after a long wait, several processes may build the same entry.
-
-        Yields:
-            Whether there was a wait.
         """
         folder = self.store.root / _BUILDING / key
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
-            yield False
+            yield
             return
         try:
             with publish.locked(folder, 0) as is_first:
                 if is_first:
-                    yield False
+                    yield
                     return
             with publish.locked(folder, _PATIENCE):
                 pass  # if the other process failed, all waiting processes build the entry at the same time
-            yield True
+            yield
         finally:
             with contextlib.suppress(OSError):
                 folder.rmdir()

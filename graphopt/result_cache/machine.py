@@ -10,10 +10,7 @@ from graphopt import config
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.settings import Settings
 from graphopt.util.cpu_features import features, processor
-from graphopt.util.disk_store import Store, file_digest, key_of
-
-#: The kind of the store's entries with measured costs.
-_COSTS = "costs"
+from graphopt.util.disk_store import COSTS, Store, file_digest, key_of
 
 
 def machine_parts(settings: Settings, device: object) -> dict[str, str]:
@@ -39,7 +36,7 @@ def _costs(settings: Settings) -> str:
         return "shipped"
     if settings.costs == "auto":
         store = Store(settings.cache_dir)
-        measured = [store.get(_COSTS, entry.key) or b"" for entry in store.entries(_COSTS)]
+        measured = [store.get(COSTS, entry.key) or b"" for entry in store.entries(COSTS)]
         return key_of(*measured) if measured else "shipped"
     try:
         return file_digest(Path(settings.costs))

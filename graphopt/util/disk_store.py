@@ -24,6 +24,8 @@ _MAGIC = b"graphopt-store-1\n"
 _DIGEST = 32
 #: The file in a folder that lists the folder's files, one per line: SHA-256, size in bytes, name.
 _SUMS = "sha256sums"
+#: The kind of entries with costs that were measured on this machine.
+COSTS = "costs"
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
 _KEY = re.compile(r"[0-9a-f]{64}")
 

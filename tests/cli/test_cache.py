@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.util.disk_store import Store
 from tests.cli.conftest import Invoke, Outcome
 
 
@@ -92,6 +93,20 @@ def test_verify_removes_damaged_entries(run: Callable[..., Outcome], key: str, t
     done = run("cache", "verify")
     assert done.status == 1 and f"removed results {key[:12]}: damaged" in done.out
     assert run("cache", "verify").status == 0 and not json.loads(run("cache", "ls", "--json").out)["entries"]
+
+
+def test_an_entry_that_is_removed_during_verify_is_not_damaged(
+    run: Callable[..., Outcome], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_intact = Store.is_intact
+
+    def removed(store: Store, kind: str, key: str) -> bool:
+        store.remove(kind, key)
+        return is_intact(store, kind, key)
+
+    monkeypatch.setattr(Store, "is_intact", removed)
+    done = run("cache", "verify")
+    assert done.status == 0 and "damaged" not in done.out
 
 
 @pytest.mark.parametrize("subject", ["", "results", "all", "key"])

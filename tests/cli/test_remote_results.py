@@ -102,6 +102,28 @@ def test_a_store_that_cannot_be_written_still_has_remote_hits(
     assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
 
 
+def test_a_result_larger_than_the_store_is_not_copied(run: Run, weights: Path, tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    run("one", url, "optimize", weights, "-o", "a.onnx")
+    words = ["optimize", weights, "-o", "b.onnx", "--json", "--set", "cache-size=1"]
+    assert _cache(run("two", url, *words))["level"] == "remote"
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+    assert not list((tmp_path / "two").glob("results/*/*"))
+
+
+def test_a_result_that_no_folder_can_contain_is_computed(
+    run: Run, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError("no space left")
+
+    url = f"memory://{uuid.uuid4().hex}"
+    run("one", url, "optimize", weights, "-o", "a.onnx")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert not _cache(run("two", url, "optimize", weights, "-o", "b.onnx", "--json"))["hit"]
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+
+
 def _archive(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

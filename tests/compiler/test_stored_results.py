@@ -15,6 +15,7 @@ import pytest
 import graphopt
 from graphopt import config
 from graphopt.instrument.log import Log
+from graphopt.result_cache.stored_result import StoredResult
 from graphopt.transforms.scalar.dce import DeadCodeElimination
 from graphopt.util.disk_store import Store
 from graphopt.util.plain_data import from_plain, to_plain
@@ -126,6 +127,14 @@ def test_damaged_reports_are_computed_again(path: Path, store: Path) -> None:
     file.write_text("{}")
     assert not graphopt.optimize(path).report.cached
     assert graphopt.optimize(path).report.cached
+
+
+def test_an_entry_that_is_removed_while_it_is_read_is_computed_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphopt.optimize(path)
+    monkeypatch.setattr(StoredResult, "model", None)
+    assert not graphopt.optimize(path).report.cached
 
 
 def test_a_store_that_cannot_be_written_warns(path: Path, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def _shown(value: str | None) -> str:
 
 def _verify(store: Store) -> Output:
     entries = list(store.entries())
-    damaged = [entry for entry in entries if not store.is_intact(entry.kind, entry.key)]
+    damaged = [entry for entry in entries if _is_damaged(store, entry)]
     for entry in damaged:
         _remove(store, entry)
     text = [f"  removed {entry.kind} {entry.key[:_DIGITS]}: damaged" for entry in damaged]
@@ -210,6 +210,11 @@ def _verify(store: Store) -> Output:
     status = ExitStatus.VERIFICATION_FAILED if damaged else ExitStatus.OK
     data = {"entries": len(entries), "damaged": [vars(entry) for entry in damaged]}
     return Output(data, text, status=status)
+
+
+def _is_damaged(store: Store, entry: Entry) -> bool:
+    """Whether an entry still exists, and its contents do not match its checksums."""
+    return not store.is_intact(entry.kind, entry.key) and store.path_of(entry.kind, entry.key).exists()
 
 
 def _clear(store: Store, subject: str | None) -> Output:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from graphopt import publish
 from graphopt.cli.files.optimize_files import STDOUT
 from graphopt.optimize_options import OptimizeOptions
-from graphopt.result_cache.cache import ResultCache
+from graphopt.result_cache.cache import ResultCache, why_not_stored
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
 from graphopt.settings import Settings
-from graphopt.util.resource_budget import is_cut_short
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -114,14 +113,7 @@ class Reuse:
         if key is None or files is None:
             return None
         source = files.states[0][0].name
-        if report.libraries:
-            self.reason = "it has native kernels, which have entries of their own"
-        elif is_cut_short(report.remarks):
-            self.reason = "--time-limit was reached, and another run may compute more"
-        elif not files.unchanged():
-            self.reason = "a file of the model changed in the meantime"
-        elif not key.is_current():
-            self.reason = "code changed in the meantime"
+        self.reason = why_not_stored(key, files, report)
         if self.reason is not None:
             return None
 
