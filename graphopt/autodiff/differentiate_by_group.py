@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt import ir
-from graphopt.autodiff import gradient_regions, joint_graph
+from graphopt.autodiff import joint_graph, write_gradient_regions
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.group_gradient import GroupGradient, Operand, SplitOptions
 from graphopt.autodiff.joint_graph import Joint
@@ -115,7 +115,7 @@ class ByGroup(ByRule):
 
     def add(self, op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
         """An AutogradAdd."""
-        return gradient_regions.add(op, a, b)
+        return write_gradient_regions.add(op, a, b)
 
     def apply(
         self,
@@ -141,7 +141,7 @@ class ByGroup(ByRule):
         except NoGradient as error:
             self._errors[name] = error
             raise Restart from error  # rules may have changed bodies of the node
-        return gradient_regions.end_region(op, inner, cotangents, found)
+        return write_gradient_regions.end_region(op, inner, cotangents, found)
 
     def excluded(self, cx: Context) -> dict[ir.Value, NoGradient]:
         """The values whose gradients depend on nodes without a gradient, with the error of one such node."""
@@ -180,7 +180,7 @@ def _call_backward(
     given: dict[int, ir.Value] = {}
     for index in group.cotangents:
         dy = cotangents[index]
-        given[index] = gradient_regions.zero(op, call.outputs[index]) if dy is None else dy
+        given[index] = write_gradient_regions.zero(op, call.outputs[index]) if dy is None else dy
 
     def value_of(operand: Operand) -> ir.Value | None:
         if operand.kind == "cotangent":
@@ -199,7 +199,7 @@ def _call_backward(
         for index, result in zip(group.gradients, results, strict=True)
         if node.needs_grad(index)
     ]
-    return gradient_regions.end_region(op, inner, list(given.values()), found)
+    return write_gradient_regions.end_region(op, inner, list(given.values()), found)
 
 
 def differentiate(

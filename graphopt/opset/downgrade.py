@@ -15,7 +15,7 @@ import onnx.defs
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.opset.conversion_models import (
+from graphopt.opset.adapter_edits import (
     Adapter,
     attribute,
     constant,

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import UnsupportedModel
-from graphopt.opset.conversion_models import (
+from graphopt.opset.adapter_edits import (
     Adapter,
     attribute,
     constant,

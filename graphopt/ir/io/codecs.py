@@ -18,9 +18,9 @@ from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.external_data import changed
 from graphopt.ir.io.onnx_json import from_onnx_json, to_onnx_json
-from graphopt.ir.io.onnx_text import to_text
 from graphopt.ir.io.proto_conversion import decode, root_cause, to_proto
 from graphopt.ir.io.streaming_serialization import chunks, detach_weights
+from graphopt.ir.io.write_onnx_text import to_text
 from graphopt.ir.json import from_json, to_json
 from graphopt.util import model_suffixes
 

@@ -16,7 +16,7 @@ from graphopt import publish
 from graphopt.errors import RuntimeFailure, unwritable
 from graphopt.fusion.backend import ProgressCallback
 from graphopt.fusion.backends.c.c_compiler import Compiler, find_compiler, is_x86
-from graphopt.process.parallel_calls import run_all
+from graphopt.process.stoppable_calls import run_all
 from graphopt.util.disk_store import Store, key_of
 
 _KIND, _FORM = "kernels", 1

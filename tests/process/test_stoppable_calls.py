@@ -8,7 +8,7 @@ import time
 import pytest
 
 from graphopt.errors import ResourceLimit
-from graphopt.process.parallel_calls import run_all
+from graphopt.process.stoppable_calls import run_all
 
 
 def test_all_calls_run_and_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""Models of few nodes that represent a node during its conversion between opset versions."""
+"""Edits of the small model in which an adapter converts one node to another opset version."""
 
 from __future__ import annotations
 
