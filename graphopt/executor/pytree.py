@@ -95,6 +95,9 @@ def as_array(value: Any) -> Any:
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     try:
-        return np.from_dlpack(value)
+        array = np.from_dlpack(value)
+        if hasattr(value, "data_type") and value.data_type() == "tensor(bool)":
+            return array.view(bool)  # onnxruntime exports booleans as bytes
+        return array
     except Exception as error:  # any exception, for example for tensors that track gradients
         raise UsageError(f"can't read a {type(value).__name__} by DLPack: {error}") from error

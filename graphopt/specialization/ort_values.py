@@ -97,7 +97,10 @@ def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
 def owning_value(value: Any) -> OrtValue:
     """``value`` as a value of onnxruntime that keeps the memory of an array alive.
 
-    Values of onnxruntime are returned. Read-only arrays and strings are copied.
+    Values of onnxruntime are returned. Booleans, and arrays that are read-only or not contiguous, are copied.
+
+    Raises:
+        UsageError: ``value`` is an array of strings.
     """
     import onnxruntime
 
@@ -105,8 +108,14 @@ def owning_value(value: Any) -> OrtValue:
         found: OrtValue = value
         return found
     if value.dtype.kind in "OUS":
-        return onnxruntime.OrtValue.ortvalue_from_numpy(value)
-    return onnxruntime.OrtValue.from_dlpack(value if value.flags.writeable else value.copy())
+        raise UsageError("onnxruntime creates no values from arrays of strings")
+    if value.dtype == bool:  # onnxruntime does not accept the code of booleans that numpy writes to DLPack
+        found = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(value.shape), np.bool_)
+        if value.size:
+            found.update_inplace(np.ascontiguousarray(value).reshape(value.shape))
+        return found
+    is_shared = value.flags.writeable and value.flags.c_contiguous
+    return onnxruntime.OrtValue.from_dlpack(value if is_shared else value.copy())
 
 
 def kept_contents(feeds: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:

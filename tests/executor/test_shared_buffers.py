@@ -23,7 +23,7 @@ from graphopt.profile import FusionStrategy
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.specialization.ort_values import bound_values, kept_contents
+from graphopt.specialization.ort_values import bound_values, kept_contents, owning_value
 from graphopt.specialization.shared_buffer_checks import Spans, check_memory
 from tests.model_testing import parse
 
@@ -249,6 +249,22 @@ def test_states_of_growing_caches_may_be_kept_and_given() -> None:
     gc.collect()
     filler = [np.full((10, 4), 7, np.float32) for _ in range(100)]
     assert all(np.array_equal(view, wanted) for view, wanted in views) and filler
+
+
+def test_growing_states_of_booleans_have_values_of_onnxruntime() -> None:
+    model = parse("g (bool[T] past, bool[1] x) => (bool[U] present) { present = Concat<axis = 0>(past, x) }")
+    loop = graphopt.compile(model, verify=False).loop([("past", "present")])
+    loop({"past": np.array([True]), "x": np.array([False])})
+    assert isinstance(loop._state.values["past"], np.ndarray)
+    assert loop.state["past"].numpy().tolist() == [True, False]
+    loop({"x": value(np.array([True]))})
+    assert loop.state["past"].numpy().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("array", [np.ones((2, 3), np.float32).T, np.zeros((0, 2), bool), np.array(True)])
+def test_arrays_of_all_layouts_have_values_of_onnxruntime(array: np.ndarray) -> None:
+    found = owning_value(array).numpy()
+    assert found.dtype == array.dtype and found.shape == array.shape and np.array_equal(found, array)
 
 
 def test_state_of_the_caller_is_not_overwritten_and_can_be_replaced() -> None:
