@@ -25,9 +25,12 @@ class ReleaseTimer:
     def __init__(self, delay: float) -> None:
         self._delay = delay
         self._since: float | None = None
+        self._timers: list[threading.Timer] = []
 
     def start(self, since: float, prepare: Callable[[], None], release: Callable[[], None]) -> None:
         """Start the timer for two methods, unless it was started for the same time ``since``.
+
+        A timer for an earlier time is cancelled.
 
         Args:
             since: the start of the delay.
@@ -37,11 +40,15 @@ class ReleaseTimer:
         if since == self._since or self._delay > _LONGEST_DELAY:
             return
         self._since = since
+        for earlier in self._timers:
+            earlier.cancel()
+        self._timers = []
         for seconds, method in ((self._delay * _PREPARATION, prepare), (self._delay + _TICK, release)):
             timer = threading.Timer(seconds, _call, (weakref.WeakMethod(method),))
             timer.daemon = True
             with contextlib.suppress(RuntimeError):  # no thread is available: a run releases the original
                 timer.start()
+                self._timers.append(timer)
                 weakref.finalize(self, timer.cancel).atexit = False
 
 

@@ -228,7 +228,7 @@ def _compare_candidates(found: TuningDecision, groups: Sequence[Group], measurer
     candidates = {
         "without them": found.variant.without(owners),
         "without kernels": found.variant.without(kernels),
-        "as predicted": Variant(weighed=True),
+        "as predicted": replace(found.variant, off=frozenset(), weighed=True),
     }
     distinct = {variant: name for name, variant in candidates.items() if variant != found.variant}
     measurements = measurer(found.variant, list(distinct), thorough=True)

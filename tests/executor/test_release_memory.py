@@ -222,6 +222,20 @@ def test_timer_prepares_the_release_within_the_delay(monkeypatch: pytest.MonkeyP
     assert calls == ["prepare", "release"]
 
 
+def test_a_restarted_timer_has_no_threads_of_earlier_starts() -> None:
+    class Object:
+        def method(self) -> None: ...
+
+    timer, owner, before = ReleaseTimer(3600.0), Object(), set(threading.enumerate())
+    for since in range(3):
+        timer.start(float(since), owner.method, owner.method)
+    earlier, last = (set(threading.enumerate()) - before) - {*timer._timers}, timer._timers
+    for thread in earlier:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in earlier)
+    assert len(last) == 2 and all(thread.is_alive() for thread in last)
+
+
 def test_original_is_released_by_the_timer_without_a_run() -> None:
     options = ExecutorOptions(release=True, wait=None, delay=0.2)
     executor = api.compile(parse(ANY), options, pipeline="O2", verify=False)

@@ -14,7 +14,7 @@ from graphopt.timing.ratios import Band, Comparison
 from graphopt.tuning.measurements import Finding, Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.tuning_result import StoredTuning, Tuning
-from graphopt.tuning.variant_search import TuningDecision, search
+from graphopt.tuning.variant_search import TuningDecision, _compare_candidates, search
 from graphopt.util.disk_store import Store
 
 BAND = Band(0.99, 1.01)
@@ -329,6 +329,17 @@ def test_a_newer_opset_stays_only_if_it_is_faster(factor: float, reason: str) ->
     assert [(finding.name, finding.kept, finding.reason) for finding in found.choices] == [
         ("opset 23", factor < 1, reason), ("1 thread", False, "no difference"),
     ]  # fmt: skip
+
+
+def test_a_newer_opset_stays_in_a_result_as_predicted() -> None:
+    groups = [group("a", speed=True), group("b", speed=True)]
+    findings = [
+        Finding("a", 3, None, True, "not measured"),
+        Finding("b", 3, None, False, "slower", ("b",)),
+    ]
+    found = TuningDecision(Variant(frozenset({"b"}), opset=23, weighed=True), findings)
+    _compare_candidates(found, groups, made(groups, factors(a=0.9, b=0.5)))
+    assert found.variant == Variant(opset=23, weighed=True) and kept(found) == {"a": True, "b": True}
 
 
 def test_a_newer_opset_is_reverted_with_a_slower_result() -> None:

@@ -11,6 +11,8 @@ import re
 import shlex
 from collections.abc import Collection, Sequence
 
+from graphopt.util.model_suffixes import suffixes
+
 _FP16 = (
     "graphopt keeps the dtypes of a model; optimize first, then convert to fp16 with"
     " onnxruntime.transformers.float16, or Olive (docs/faq.md)"
@@ -241,9 +243,9 @@ OPTIONS: dict[str, str] = {
     "--dry": "--dry-run",
 }
 
+#: Suffixes of files, other than models, that are named in place of commands and arguments.
+_SUFFIXES = (".npz", ".bundle")
 #: Words that users type as a command, and the equivalent option of graphopt.
-#: Suffixes of files that are named in place of commands and arguments.
-_SUFFIXES = (".onnx", ".json", ".onnxtxt", ".onnxjson", ".npz", ".bundle")
 _WORDS = {"help": "--help", "version": "--version"}
 
 
@@ -303,7 +305,7 @@ def for_file_like_option(option: str, words: Sequence[str]) -> str | None:
         words: the arguments.
     """
     found = next((word for word in words if word.startswith(option) and "=" not in word), None)
-    if found is None or not (os.path.exists(found) or found.endswith(_SUFFIXES)):
+    if found is None or not (os.path.exists(found) or found.endswith((*suffixes(), *_SUFFIXES))):
         return None
     return f"write ./{found} for the file"
 

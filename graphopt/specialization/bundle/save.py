@@ -36,8 +36,7 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
 
     Weights that models share are written once. A temporary folder beside ``folder`` replaces it atomically,
     so that ``folder`` contains either the old or the new bundle, even if the process is killed. Of concurrent
-    writers,
-        the last writer wins.
+    writers, the last one wins.
 
     Args:
         folder: a new or empty folder, or that of an older bundle without other files, which is replaced.
