@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import os
@@ -19,6 +20,8 @@ from graphopt.result_cache.not_cached import NotCached
 _LIBRARIES = ("ml_dtypes", "numpy", "onnx", "onnx_ir", "protobuf")
 _RUNTIME = "onnxruntime"
 _REQUIRED = ("numpy", "onnx", "onnx_ir")
+#: Names of the folders of installed distributions.
+_INSTALLED = ("site-packages", "dist-packages")
 #: The folder of a distribution's metadata: its name and its version.
 _METADATA = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 #: A group of entry points that extends graphopt, and one entry point: its name and its module.
@@ -52,13 +55,51 @@ def code_parts(*texts: str) -> dict[str, str]:
         "graphopt": f"{__version__} {_module_digest('graphopt')}",
         **versions,
         **dict(_plugins(folder for _, folder in distributions.values())),
-        **{f"module {name}": _module_digest(name) for name in _modules_named_in(texts)},
+        **{f"module {name}": _module_digest(name) for name in _with_imports(_modules_named_in(texts))},
     }
 
 
 def _modules_named_in(texts: Iterable[str]) -> list[str]:
     """The top-level modules that ``texts`` name as ``module:name``, sorted."""
     return sorted({match[1].partition(".")[0] for text in texts for match in _BY_PATH.finditer(text)})
+
+
+def _with_imports(names: Iterable[str]) -> list[str]:
+    """``names``, and the top-level modules that they import from their own folders, sorted.
+
+    Imports of installed modules are not followed: modules in their folder belong to other distributions.
+    """
+    found, pending = set[str](), list(names)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for root in _roots_of(name):
+            if root.parent.name not in _INSTALLED:
+                pending += [one for one in _imports(root) if _is_in(root.parent, one) and one != "graphopt"]
+    return sorted(found)
+
+
+def _imports(root: Path) -> set[str]:
+    """The top-level modules that the Python files below ``root`` import."""
+    import ast
+
+    found = set[str]()
+    for path in [root] if root.is_file() else _files(root):
+        if path.suffix != ".py":
+            continue
+        with contextlib.suppress(OSError, ValueError, SyntaxError):  # a faulty module has no result
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Import):
+                    found.update(alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def _is_in(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
 
 
 def _files_digest(root: Path, is_imported: bool) -> str:
@@ -126,13 +167,17 @@ def _plugins(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 def _module_digest(name: str) -> str:
     """A digest of the files of the top-level module ``name``."""
+    try:
+        return " ".join(_files_digest(root, name in sys.modules) for root in _roots_of(name))
+    except (OSError, ValueError) as error:
+        raise NotCached(f"the files of the module {name} can't be read") from error
+
+
+def _roots_of(name: str) -> list[Path]:
+    """The folders of the top-level module ``name``, or its file."""
     module = sys.modules.get(name)
     spec = None if module is None else getattr(module, "__spec__", None)
     spec = spec or importlib.machinery.PathFinder.find_spec(name)
     if spec is None or (not spec.submodule_search_locations and not spec.origin):
         raise NotCached(f"the files of the module {name} are not found")
-    roots = [*(spec.submodule_search_locations or [spec.origin])]
-    try:
-        return " ".join(_files_digest(Path(str(root)), module is not None) for root in roots)
-    except (OSError, ValueError) as error:
-        raise NotCached(f"the files of the module {name} can't be read") from error
+    return [Path(str(root)) for root in spec.submodule_search_locations or [spec.origin]]

@@ -179,6 +179,28 @@ def test_the_file_of_a_pass_is_part_of_the_key(
     assert optimize(*own)["cache"]["key"] not in (key, None)
 
 
+def test_modules_that_the_file_of_a_pass_imports_are_part_of_the_key(
+    optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())
+    Path("own_of_a_test.py").write_text("from package_of_a_test.own import own\n")
+    Path("package_of_a_test").mkdir()
+    Path("package_of_a_test", "__init__.py").touch()
+    Path("package_of_a_test", "own.py").write_text(
+        "import helper_of_a_test\n"
+        "from graphopt.rewrite import Exact, rule\n"
+        "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
+        "def own(op, m, x):\n    return op.Identity(x)\n"
+    )
+    words, keys = [small, "-o", "out.onnx", "--pre-pass", "own_of_a_test:own"], set()
+    for number in range(2):
+        Path("helper_of_a_test.py").write_text(f"NUMBER = {number}\n")
+        keys.add(optimize(*words)["cache"]["key"])
+        for name in ("own_of_a_test", "package_of_a_test", "package_of_a_test.own", "helper_of_a_test"):
+            monkeypatch.delitem(sys.modules, name)
+    assert len(keys) == 2 and None not in keys
+
+
 def _entry_files(store: Path) -> list[Path]:
     return sorted(path for path in (store / "results").rglob("*") if path.is_file())
 
