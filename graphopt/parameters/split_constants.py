@@ -204,10 +204,11 @@ def check_replaceable(folder: Path) -> None:
     """Check that ``folder`` does not exist, is empty, or was written by :meth:`SplitConstants.save`.
 
     Raises:
-        UsageError: ``folder`` has other contents.
+        UsageError: ``folder`` has other contents, or is the current folder.
     """
     if not os.path.lexists(folder):
         return
+    publish.check_not_current(folder)
     if not folder.is_dir():
         raise UsageError(f"can't write {folder}: it is not a folder")
     inside = sorted(os.listdir(folder))

@@ -9,6 +9,7 @@ from graphopt.publish.atomic_rename import rename_to_new
 from graphopt.publish.files import check_protected, is_protected, staged, write
 from graphopt.publish.folders import (
     ScratchFolder,
+    check_not_current,
     nearest_existing,
     put_folder,
     remove_abandoned_scratch,
@@ -20,6 +21,7 @@ from graphopt.publish.temporary_folders import SUFFIX, note_unfinished, take_unf
 __all__ = [
     "SUFFIX",
     "ScratchFolder",
+    "check_not_current",
     "check_protected",
     "is_protected",
     "locked",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from graphopt.errors import unwritable
+from graphopt.errors import UsageError, unwritable
 from graphopt.publish.atomic_rename import exchange
 from graphopt.publish.locks import locked
 from graphopt.publish.temporary_folders import KEPT, remove_abandoned, remove_folder, temporary_folder
@@ -73,6 +73,16 @@ class ScratchFolder:
         self.close()
 
 
+def check_not_current(folder: Path) -> None:
+    """Check that ``folder`` is not the current folder, which can't be replaced by another one.
+
+    Raises:
+        UsageError: it is.
+    """
+    if os.path.lexists(folder) and folder.resolve() == Path.cwd():
+        raise UsageError(f"can't replace {folder}: it is the current folder", hint="name another folder")
+
+
 @contextlib.contextmanager
 def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Path]:
     """A new folder that the ``with`` block fills; afterwards, it replaces ``target``.
@@ -85,11 +95,12 @@ def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Pa
         check: raises an error if ``target`` must not be replaced; called immediately before the replacement.
 
     Raises:
-        UsageError: ``target`` can't be written.
+        UsageError: ``target`` can't be written, or is the current folder.
         ResourceLimit: the disk is full.
     """
     parent = target.absolute().parent
     try:
+        check_not_current(target)
         if not parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         with ScratchFolder(parent, f".{target.name}") as new:

@@ -99,6 +99,17 @@ def test_folders_that_are_not_replaced(invoke: Invoke, model: Path, tmp_path: Pa
     assert invoke("update-weights", other, model).status == 2
 
 
+def test_the_current_folder_is_not_replaced(
+    invoke: Invoke, folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for path in (".", folder):
+        ran = invoke("update-weights", path, model)
+        assert ran.status == 2 and "it is the current folder" in ran.err
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == files
+
+
 def test_named_weights_and_framework(invoke: Invoke, model: Path) -> None:
     out, names = model.with_name("s"), model.with_name("names.npz")
     np.savez(names, **{"layer.bias": np.array([1, 2], np.float32), "w": np.zeros((2, 2), np.float32)})

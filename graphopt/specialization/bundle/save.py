@@ -70,8 +70,7 @@ def check_replaceable(folder: Path) -> None:
 def _check_replaceable(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
-    if folder.resolve() == Path.cwd():
-        raise UsageError("a bundle can't replace the current folder", hint="name a new folder in it")
+    publish.check_not_current(folder)
     if not folder.is_dir():
         raise UsageError(f"can't write a bundle to {folder}: not a folder")
     inside = sorted(os.listdir(folder))
