@@ -119,6 +119,7 @@ class Case:
         options["refused"] = frozenset(map(tuple, options.get("refused", ())))
         options["withheld"] = tuple(map(tuple, options.get("withheld", ())))
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
+        options["weights"] = tuple(options.get("weights", ()))
         scopes = options.get("strict_fusion", {})
         options["strict_fusion"] = {name: frozenset(nodes) for name, nodes in scopes.items()}
         options["device"] = parse_device(options.get("device", "cpu")) or CPU

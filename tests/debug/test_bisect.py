@@ -129,6 +129,7 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
         device=Device("cuda", 1),
         costs=Costs("made up", "cuda", "somewhere", shipped("cpu").grids[:2]),
         kernels=True,
+        weights=("w",),
         own=frozenset({"h"}),
     )
     plain = Options()
