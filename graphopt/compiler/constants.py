@@ -11,11 +11,12 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import optimized
+from graphopt.compiler.optimization import optimized, pipeline_provides
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, PathLike, copy
 from graphopt.optimize_options import OptimizeOptions
+from graphopt.passes.base import NATIVE_GROUPS
 from graphopt.util.argument_checks import checked
 from graphopt.util.parse_values import split_names
 
@@ -38,7 +39,7 @@ class SplitResult(NamedTuple):
 def split_constants(
     env: Environment,
     model: ModelLike,
-    weights: str | Iterable[str] = "weights",
+    weights: str | Iterable[str] | None = None,
     *,
     framework: Parameters | Mapping[str, Any] | PathLike | None = None,
     **options: Unpack[OptimizeOptions],
@@ -55,8 +56,8 @@ def split_constants(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed. The result of a model of
             IR version 3 has version 4, in which initializers are not inputs.
-        weights: ``weights`` for parameters and running statistics, or names of initializers and Constant
-            nodes. Rewrites that depend on their contents are not made.
+        weights: names of initializers and Constant nodes; by default, all parameters and running statistics.
+            Rewrites that depend on their contents are not made.
         framework: the weights with the contents of ``model``, under the names of the framework that it was
             exported from. New weights may then have these names.
         options: declared in :class:`graphopt.optimize_options.OptimizeOptions`.
@@ -65,17 +66,18 @@ def split_constants(
         UsageError: a weight does not exist, or the model has no weights; or as for :func:`graphopt.optimize`.
         VerificationFailed: as for :func:`graphopt.optimize`, or for other contents of the weights.
     """
+    from graphopt.parameters import selection
     from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
     from graphopt.parameters.framework_names import match_names
-    from graphopt.parameters.selection import WEIGHTS, chosen
 
     env = env.having(options)
+    if pipeline_provides(NATIVE_GROUPS, env):
+        raise UsageError("native kernels can't be written for split models", hint="-O3")
     source = copy(env.load(model))
     if source.ir_version < _DEFAULTS_SINCE:
         ir.Editor(source).raise_ir_version(_DEFAULTS_SINCE)
-    names = split_names(weights)
-    constants_to_initializers(source, names, weights=WEIGHTS in names)
-    found = chosen(source, weights)
+    constants_to_initializers(source, split_names(weights or ()), weights=weights is None)
+    found = selection.weights(source) if weights is None else selection.chosen(source, weights)
     if not found:
         raise UsageError("the model has no weights", hint="name initializers or Constant nodes")
     models, report = _optimized_and_split(env, source, [value.name or "" for value in found])
@@ -85,12 +87,14 @@ def split_constants(
 
 
 def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -> SplitResult:
+    from graphopt.inputs.dim_guarantees import fix_dims
     from graphopt.parameters.lifting import Parameters, unlift
     from graphopt.parameters.split_constants import SplitConstants
 
     model, report = optimized(env, source, names)
     models = SplitConstants.of(model)
     is_changed = models.settle()
+    fix_dims(source, env.options["dims"] or {})
     if env.settings.verify and is_changed:
         env.compared(source, [models.main], "the constants model does not compute the model's constants")
     if env.settings.verify and models.weights:
@@ -98,7 +102,7 @@ def _optimized_and_split(env: Environment, source: ir.Model, names: list[str]) -
         original = copy(source)
         unlift(original, other)
         subject = "with other weights, the optimized model does not compute the same as the original"
-        env.compared(original, [models.having(other).main], subject)
+        env.compared(original, [models.having(other, partial=True).main], subject)
     env.created_graph("optimized-graph", models.main)
     env.created_graph("constants-graph", models.constants)
     return SplitResult(models, report)
@@ -130,6 +134,8 @@ def update_weights(
     env: Environment,
     models: SplitConstants | PathLike,
     weights: Parameters | Mapping[str, Any] | PathLike,
+    *,
+    partial: bool = False,
 ) -> SplitConstants:
     """Replace weights of a model that :func:`split_constants` optimized, without optimizing again.
 
@@ -139,6 +145,8 @@ def update_weights(
         models: the split model, or its folder; it is not changed.
         weights: tensors by name, or the path of a ``.safetensors``, ``.npz`` or model file. Weights that are
             not given keep their contents.
+        partial: also accept tensors that the model lacks although weights are not given, which is likely a
+            difference of names.
 
     Raises:
         UsageError: a tensor does not fit, no tensor is a weight, a tensor belongs to an initializer that is
@@ -150,7 +158,7 @@ def update_weights(
 
     if not isinstance(models, SplitConstants):
         models = SplitConstants.load(models)
-    return models.having(as_weights(weights))
+    return models.having(as_weights(weights), partial=partial)
 
 
 def as_weights(weights: Parameters | Mapping[str, Any] | PathLike) -> Parameters:

@@ -7,7 +7,7 @@ and only :class:`Editor` changes a model.
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
-from graphopt.ir.constant_graph import VALID, ConstantGraph, Expression, Operation, constant_graph_of
+from graphopt.ir.constant_graph import ConstantGraph, Expression, Operation, constant_graph_of
 from graphopt.ir.constants import (
     FUNCTIONS,
     LOADED_WITH,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,6 @@ from graphopt.ir.constants import CONSTANT_GRAPH, IR_VERSION, constant_of
 from graphopt.ir.nested_graphs import standard_version, with_bodies
 from graphopt.ir.region.clone import Cloner
 
-#: Prefix of outputs of a constants model: whether the computation of a constant is valid for the weights.
-VALID = "valid."
 #: The first IR version in which an input may have a default.
 _DEFAULTS_SINCE = 4
 #: The opset version from which the axes of a reduction are an input, by operator.
@@ -114,50 +112,56 @@ class ConstantGraph:
             valid, before = self._operand(condition), self._conditions.get(constant)
             self._conditions[constant] = valid if before is None else self._node("And", [before, valid])
 
-    def model(self, main: onnx_ir.Model) -> onnx_ir.Model:
+    def model(self, main: onnx_ir.Model) -> tuple[onnx_ir.Model, dict[str, str]]:
         """The model that computes the constants of ``main``, the optimized model, from the weights.
 
         Its inputs are the weights that it reads. The outputs are the constants, with their names in ``main``,
-        followed by conditions: ``valid.NAME`` is false if the computation of constant NAME is not valid for
-        the weights.
+        followed by conditions: a condition is false if the computation of a constant is not valid for the
+        weights.
+
+        Returns:
+            The model; and the name of the constant for each output that is a condition.
         """
         constants = [value for value in main.graph.initializers.values() if value in self._computed]
         results: list[tuple[onnx_ir.Value | None, str, onnx_ir.Value]] = [
             (constant, constant.name or "", self._computed[constant]) for constant in constants
         ]
-        results += [
-            (None, VALID + (constant.name or ""), self._conditions[constant])
-            for constant in constants
-            if constant in self._conditions
-        ]
+        taken = dict.fromkeys([*self.weights.values(), *(name for _, name, _ in results)])
+        conditions: dict[str, str] = {}
+        for constant in constants:
+            if constant in self._conditions:
+                name = _unused(f"valid.{constant.name}", taken)
+                results.append((None, name, self._conditions[constant]))
+                taken[name] = None
+                conditions[name] = constant.name or ""
         copier = Cloner()
         nodes = _needed(self._nodes, [value for *_, value in results])
         read = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
         read |= dict.fromkeys(value for *_, value in results)
         originals = {copy: value for value, copy in self._read.items()}
-        inputs, initializers = [], []
+        inputs: list[onnx_ir.Value] = []
+        initializers: list[onnx_ir.Value] = []
         for copy in (value for value in read if value.producer() is None):
             own = onnx_ir.Value(type=copy.type, shape=copy.shape)
-            name = self.weights.get(originals[copy]) if copy in originals else None
-            if name is None:
+            weight = self.weights.get(originals[copy]) if copy in originals else None
+            if weight is None:
                 own.const_value = copy.const_value
                 initializers.append(own)
             else:
-                own.name = name
+                own.name = weight
                 inputs.append(own)
             copier.values[copy] = own
         clones = copier.nodes(nodes)
         inner = [output for node in clones for output in node.outputs if output.name != ""]
         outputs = []
-        for constant, name, value in results:
+        for result, name, value in results:
             node = onnx_ir.Node("", "Identity", [copier.value(value)])
             output = node.outputs[0]
             output.name = name
-            output.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL) if constant is None else constant.type
-            output.shape = onnx_ir.Shape([]) if constant is None else constant.shape
+            output.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL) if result is None else result.type
+            output.shape = onnx_ir.Shape([]) if result is None else result.shape
             clones.append(node)
             outputs.append(output)
-        taken = dict.fromkeys(value.name or "" for value in (*inputs, *outputs))
         _set_names([*inner, *initializers], taken)
         graph = onnx_ir.Graph(
             inputs,
@@ -168,7 +172,7 @@ class ConstantGraph:
             name="constants",
         )
         graph.meta[IR_VERSION] = max(main.ir_version, _DEFAULTS_SINCE)
-        return onnx_ir.Model(graph, ir_version=graph.meta[IR_VERSION])
+        return onnx_ir.Model(graph, ir_version=graph.meta[IR_VERSION]), conditions
 
     def _operand(self, expression: Expression) -> onnx_ir.Value:
         """The value of this graph that ``expression`` denotes."""
@@ -223,6 +227,12 @@ def _needed(nodes: Sequence[onnx_ir.Node], results: Iterable[onnx_ir.Value]) -> 
             needed.append(node)
             values.update((value, None) for value in node.inputs if value is not None)
     return needed[::-1]
+
+
+def _unused(hint: str, taken: Container[str]) -> str:
+    """``hint``, or ``hint`` with the first number for which the name is not ``taken``."""
+    names = chain([hint], (f"{hint}_{number}" for number in count(1)))
+    return next(name for name in names if name not in taken)
 
 
 def _set_names(values: Iterable[onnx_ir.Value], taken: Container[str]) -> None:

@@ -42,11 +42,14 @@ class NameMap:
         for weight, (name, transposed) in self.names.items():
             if name not in parameters.tensors:
                 continue
-            tensors[weight] = parameters.tensors[name]
+            tensor = parameters.tensors[name]
             if transposed:
-                if len(tensors[weight].shape) != 2:
+                if len(tensor.shape) != 2:
                     raise UsageError(f"{name!r} is not a matrix, although {weight!r} is its transpose")
-                tensors[weight] = _transposed(tensors[weight], weight)
+                tensor = _transposed(tensor, weight)
+            if weight in tensors and ir.hash_of(tensors[weight]) != ir.hash_of(tensor):
+                raise UsageError(f"{name!r} and {weight!r} are the same weight, with different contents")
+            tensors[weight] = tensor
         return replace(parameters, tensors=tensors)
 
 

@@ -141,7 +141,8 @@ def _element(dtype: ir.DataType) -> str:
 
 
 def _shape_text(dims: Iterable[object]) -> str:
-    return "x".join(str(dim) for dim in dims) or "a scalar"
+    shape = [str(dim) for dim in dims]
+    return f"[{shape[0]}]" if len(shape) == 1 else "x".join(shape) or "a scalar"
 
 
 def update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:

@@ -15,9 +15,14 @@ _HINT = "optimize the model with the new weights"
 
 
 def compute_constants(
-    model: ir.Model, weights: Mapping[str, ir.TensorProtocol]
+    model: ir.Model, weights: Mapping[str, ir.TensorProtocol], conditions: Mapping[str, str]
 ) -> dict[str, ir.TensorProtocol]:
     """The constants that a constants model computes from ``weights``, by name.
+
+    Args:
+        model: the constants model.
+        weights: the contents of its inputs.
+        conditions: the name of the constant for each output that is a condition.
 
     Raises:
         UsageError: a computation is not valid for the weights.
@@ -30,11 +35,7 @@ def compute_constants(
     made = session.create(ir.to_bytes(model), optimizations="off")
     types = {output.name: output.type for output in made.get_outputs()}
     results = dict(zip(names, session.run(made, feeds, names), strict=True))
-    invalid = [
-        name.removeprefix(ir.VALID)
-        for name, valid in results.items()
-        if name.startswith(ir.VALID) and not np.all(valid)
-    ]
+    invalid = [constant for name, constant in conditions.items() if not np.all(results[name])]
     if invalid:
         raise UsageError(
             f"{invalid[0]!r} can't be computed from the new weights: it is not finite, or loses digits",
@@ -42,7 +43,7 @@ def compute_constants(
         )
     tensors: dict[str, ir.TensorProtocol] = {}
     for name, array in results.items():
-        tensor = None if name.startswith(ir.VALID) else to_tensor(array, types[name])
+        tensor = None if name in conditions else to_tensor(array, types[name])
         if tensor is not None:
             tensors[name] = tensor
     return tensors

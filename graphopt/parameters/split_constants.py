@@ -36,6 +36,8 @@ class SplitConstants:
         constants: the constants model. Its inputs are weights; its outputs are the initializers of ``main``
             of the same names.
         contents: the present contents of the inputs of ``constants``.
+        conditions: the name of the constant for each output of ``constants`` that is false if the computation
+            of the constant is not valid.
         weights: the names of all weights that can be replaced.
         names: the names of weights in a framework, if they differ.
     """
@@ -43,6 +45,7 @@ class SplitConstants:
     main: ir.Model = field(repr=False)
     constants: ir.Model = field(repr=False)
     contents: Mapping[str, ir.TensorProtocol] = field(repr=False)
+    conditions: Mapping[str, str] = field(repr=False)
     weights: tuple[str, ...]
     names: NameMap = field(default_factory=NameMap)
 
@@ -55,12 +58,12 @@ class SplitConstants:
         for value in list(main.graph.initializers.values()):
             if value.name in graph.original and graph.computes(value):  # it reuses the name of another
                 edit.rename(value, f"{value.name}_computed")
-        constants = graph.model(main)
+        constants, conditions = graph.model(main)
         read = {value.name for value in constants.graph.inputs}
         contents = {name: value.const_value for value, name in graph.weights.items() if name in read}
         used = read | {value.name for value in graph.weights if value.graph is main.graph}
         weights = tuple(name for name in graph.weights.values() if name in used)
-        return cls(main, constants, cast(dict[str, ir.TensorProtocol], contents), weights)
+        return cls(main, constants, cast(dict[str, ir.TensorProtocol], contents), conditions, weights)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> SplitConstants:
@@ -71,6 +74,8 @@ class SplitConstants:
             InvalidModel: a file is missing or damaged.
         """
         folder = Path(folder)
+        if not folder.exists():
+            raise UsageError(f"no such folder: {folder}")
         if not _is_split(folder):
             raise UsageError(
                 f"{folder} has no {DESCRIPTION}", hint="graphopt split-constants MODEL -o FOLDER writes one"
@@ -81,6 +86,7 @@ class SplitConstants:
             if data["format"] != _FORMAT:
                 raise ValueError(f"unknown format {data['format']!r}")
             weights = tuple(map(str, data["weights"]))
+            conditions = {str(name): str(constant) for name, constant in data["conditions"].items()}
             names = {
                 str(weight): FrameworkName(str(name), bool(transposed))
                 for weight, (name, transposed) in data["names"].items()
@@ -91,13 +97,11 @@ class SplitConstants:
             raise InvalidModel(f"{file} is damaged: {error}") from error
         main, constants = ir.load(folder / MAIN), ir.load(folder / CONSTANTS)
         own = {*main.graph.initializers, *(value.name for value in constants.graph.inputs)}
-        computed = {value.name or "" for value in constants.graph.outputs}
+        outputs = [value.name or "" for value in constants.graph.outputs]
+        computed = [name for name in outputs if name not in conditions]
         missing = [name for name in weights if name not in own]
-        missing += [
-            name
-            for name in sorted(computed)
-            if not name.startswith(ir.VALID) and name not in main.graph.initializers
-        ]
+        missing += [name for name in computed if name not in main.graph.initializers]
+        missing += [name for name in conditions if name not in outputs]
         if missing:
             raise InvalidModel(f"{folder} is damaged: {MAIN} has no {missing[0]!r}")
         contents = {}
@@ -106,7 +110,7 @@ class SplitConstants:
             if default is None or default.const_value is None:
                 raise InvalidModel(f"{folder} is damaged: {CONSTANTS} has no contents for {value.name!r}")
             contents[value.name or ""], value.const_value = default.const_value, None
-        return cls(main, constants, contents, weights, NameMap(names))
+        return cls(main, constants, contents, conditions, weights, NameMap(names))
 
     @property
     def description(self) -> dict[str, Any]:
@@ -117,7 +121,8 @@ class SplitConstants:
             "main": MAIN,
             "constants": CONSTANTS,
             "weights": list(self.weights),
-            "computed": {name: i for i, name in enumerate(outputs) if not name.startswith(ir.VALID)},
+            "computed": {name: i for i, name in enumerate(outputs) if name not in self.conditions},
+            "conditions": dict(self.conditions),
             "names": {weight: list(name) for weight, name in self.names.names.items()},
         }
 
@@ -149,17 +154,28 @@ class SplitConstants:
         """``weights`` with the names of the model."""
         return self.names.apply(weights)
 
-    def having(self, weights: Parameters) -> SplitConstants:
+    def ignored(self, weights: Parameters) -> list[str]:
+        """The names of tensors that are neither weights nor other initializers of the model."""
+        known = {*self.weights, *self.main.graph.initializers}
+        known |= {name for name, _ in self.names.names.values()}
+        return [name for name in weights.tensors if name not in known]
+
+    def having(self, weights: Parameters, *, partial: bool = False) -> SplitConstants:
         """The same models with new contents of ``weights``, and the constants computed from them.
 
         Tensors of the name of another initializer must have its contents; other tensors are ignored.
 
+        Args:
+            weights: tensors with the names of the model or of the framework.
+            partial: accept ignored tensors although weights are not given.
+
         Raises:
-            UsageError: no tensor is a weight, a tensor has another shape or element type than the weight or
-                belongs to an initializer that is not a weight, or a constant can't be computed from the new
-                contents.
+            UsageError: no tensor is a weight, or tensors are ignored although weights are not given; a tensor
+                has another shape or element type than the weight, or belongs to an initializer that is not a
+                weight; or a constant can't be computed from the new contents.
             RuntimeFailure: the constants model fails.
         """
+        ignored = self.ignored(weights)
         weights = self.named(weights)
         main, contents = copy(self.main), dict(self.contents)
         inputs = {value.name or "": value for value in self.constants.graph.inputs}
@@ -169,6 +185,12 @@ class SplitConstants:
             raise UsageError(
                 "no tensor has the name of a weight",
                 hint=f"the file has {there!r} and so on, the model {here!r}",
+            )
+        missing = [name for name in self.weights if name not in given]
+        if ignored and missing and not partial:
+            raise UsageError(
+                f"{ignored[0]!r} is not a weight of the model, and {missing[0]!r} is not given",
+                hint="split-constants --framework maps names; --partial replaces the weights of equal names",
             )
         check_folded_constants(
             main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}
@@ -180,7 +202,7 @@ class SplitConstants:
             if name in main.graph.initializers:
                 check_fits(main.graph.initializers[name], tensor)
                 main.graph.initializers[name].const_value = tensor
-        for name, tensor in compute_constants(self.constants, contents).items():
+        for name, tensor in compute_constants(self.constants, contents, self.conditions).items():
             main.graph.initializers[name].const_value = tensor
         update_record(main, given)
         return replace(self, main=main, contents=contents)
@@ -192,7 +214,7 @@ class SplitConstants:
             Whether some bits changed: onnxruntime may add the terms of a sum in another order than numpy.
         """
         is_changed = False
-        for name, tensor in compute_constants(self.constants, self.contents).items():
+        for name, tensor in compute_constants(self.constants, self.contents, self.conditions).items():
             value = self.main.graph.initializers[name]
             assert value.const_value is not None
             if tensor.tobytes() != value.const_value.tobytes():

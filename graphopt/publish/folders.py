@@ -74,7 +74,7 @@ class ScratchFolder:
 
 
 def check_not_current(folder: Path) -> None:
-    """Check that ``folder`` is not the current folder, which can't be replaced by another one.
+    """Check that ``folder`` is not the current folder, which can't be replaced.
 
     Raises:
         UsageError: it is.

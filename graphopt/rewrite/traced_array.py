@@ -12,6 +12,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 
+#: The first opset version in which onnxruntime has kernels for all operators of expressions.
+_EXPRESSIONS_SINCE = 8
+
 
 @dataclass(frozen=True, eq=False)
 class TracedArray:
@@ -213,10 +216,12 @@ def concatenate(arrays: Sequence[TracedArray], axis: int) -> TracedArray:
 def tensor_to_compute(value: ir.Value | None, graph: ir.Graph, cx: Context) -> ir.TensorProtocol | None:
     """The tensor of a constant from which a constant of ``graph`` may be computed.
 
-    ``None`` if ``value`` is not constant, or if it depends on weights and ``graph`` is not the main graph,
-    because only constants of the main graph can be replaced by name.
+    ``None`` if ``value`` is not constant; or if it depends on weights, and ``graph`` is not the main graph,
+    because only constants of the main graph can be replaced by name, or its opset lacks operators of
+    expressions.
     """
-    return ir.computable(value) if graph is cx.model.graph else ir.constant_of(value)
+    is_recorded = graph is cx.model.graph and ir.standard_version(graph.opset_imports) >= _EXPRESSIONS_SINCE
+    return ir.computable(value) if is_recorded else ir.constant_of(value)
 
 
 def trace(value: ir.Value | None, graph: ir.Graph, cx: Context) -> TracedArray | None:

@@ -316,3 +316,53 @@ def test_weights_at_the_end_of_the_range(number: str) -> None:
     model.graph.initializers["w"].const_value = ir.tensor(np.array([float(number), 1], np.float16))
     models, report = graphopt.split_constants(model)
     assert models.weights == ("w",) and report.verdict is not None and report.verdict.ok
+
+
+def test_names_that_look_like_those_of_conditions() -> None:
+    text = _CONV_BN.replace("w,", "valid_w,").replace("Conv(x, w", "Conv(x, valid_w")
+    weights, new = _weights(text), _weights(text, 1)
+    model = _model(text)
+    model.graph.initializers["valid_w"].name = "valid.w"
+    models, _ = graphopt.split_constants(ir.from_proto(ir.to_proto(model)))
+    assert "valid.w" in models.weights and len(weights) == len(models.weights)
+    new["valid.w"] = new.pop("valid_w")
+    updated = graphopt.update_weights(models, new)
+    assert _same_bits(updated.main, graphopt.optimize(_model(text, seed=1)).model)
+
+
+def test_dims_are_fixed_in_the_comparison() -> None:
+    models, report = graphopt.split_constants(_model(_CONV_BN), dims={"N": 2})
+    assert report.verdict is not None and report.verdict.ok
+    assert models.main.graph.inputs[0].shape == [2, 2, 5, 5]
+
+
+def test_old_opset_is_split_without_expressions() -> None:
+    text = "m (float[2,4] x) => (float[2,3] y) <float[4,3] w = {1,2,3,4,5,6,7,8,9,1,2,3}, float[2,3] d = {1,2,3,4,5,6}> {"
+    text += " p = MatMul(x, w) y = Mul(p, d) }"
+    models, _ = graphopt.split_constants(parse(text, opset=7))
+    updated = graphopt.update_weights(models, {"d": np.zeros((2, 3), np.float32)})
+    assert not np.any(graphopt.run(updated.main, {"x": np.ones((2, 4), np.float32)})["y"])
+
+
+def test_native_kernels_are_refused() -> None:
+    with pytest.raises(UsageError, match="native kernels can't be written"):
+        graphopt.split_constants(_model(_CONV_BN), fuser="native")
+
+
+def test_weight_called_weights() -> None:
+    text = "m (float[N,4] x) => (float[N,4] y) <float[4] weights = {1, 2, 3, 4}, float[4] b = {1, 2, 3, 4}> {"
+    models, _ = graphopt.split_constants(parse(text + " s = Mul(x, weights) y = Add(s, b) }"))
+    assert models.weights == ("weights", "b")
+
+
+def test_other_names_are_refused_unless_partial() -> None:
+    models, _ = graphopt.split_constants(_exported("TorchScript", _state_dict(0)))
+    with pytest.raises(
+        UsageError, match="'fc_weight' is not a weight of the model, and 'onnx_MatMul_7' is not given"
+    ):
+        graphopt.update_weights(models, _state_dict(1))
+    changed = graphopt.update_weights(models, _state_dict(1), partial=True)
+    assert changed.main.graph.initializers["fc_bias"].const_value is not None
+    mapped, _ = graphopt.split_constants(_exported("TorchScript", _state_dict(0)), framework=_state_dict(0))
+    with pytest.raises(UsageError, match="are the same weight, with different contents"):
+        graphopt.update_weights(mapped, {**_state_dict(1), "onnx_MatMul_7": np.zeros((4, 3), np.float32)})

@@ -61,7 +61,7 @@ def test_expression_computes_the_array(name: str, opset: int) -> None:
     weights = {
         name: value.const_value for name, value in model.graph.initializers.items() if value.const_value
     }
-    computed = compute_constants(graph.model(model), weights)["c"].numpy()
+    computed = compute_constants(graph.model(model)[0], weights, {})["c"].numpy()
     assert computed.dtype == found.array.dtype and computed.shape == found.array.shape
     assert computed.tobytes() == np.ascontiguousarray(found.array).tobytes()
 
@@ -76,7 +76,9 @@ def test_conditions_are_outputs_of_the_constants_model() -> None:
     assert valid is not None
     constant = cx.edit.constant(model.graph, valid.array, "c")
     graph.define(constant, valid.expression, valid.conditions)
-    assert [value.name for value in graph.model(model).graph.outputs] == ["c", "valid.c"]
+    constants, conditions = graph.model(model)
+    assert [value.name for value in constants.graph.outputs] == ["c", "valid.c"]
+    assert conditions == {"valid.c": "c"}
 
 
 def test_arrays_without_weights_have_contents() -> None:

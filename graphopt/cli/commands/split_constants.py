@@ -46,11 +46,10 @@ graphopt update-weights model.split finetuned.safetensors
     "Weights",
     click.option(
         "--weights",
-        default=("weights",),
         multiple=True,
-        metavar="weights|NAMES",
-        help="Initializers and Constant nodes that are replaced later, comma-separated. weights: parameters"
-        " and running statistics.  [default: weights]",
+        metavar="NAMES",
+        help="Initializers and Constant nodes that are replaced later, comma-separated.  [default: all"
+        " parameters and running statistics]",
     ),
 )
 @shared_options.output_options
@@ -80,7 +79,7 @@ def command(
     check_folder(output)
     check_replaceable(output)
     with run.console.progress("optimizing"):
-        models, report = run.compiler.split_constants(model, weights, framework=framework)
+        models, report = run.compiler.split_constants(model, weights or None, framework=framework)
     sizes = run.invocation.wrote(models.save(output))
     description = models.description
     computed = counted(len(description["computed"]), "constant")

@@ -38,9 +38,17 @@ graphopt update-weights model.split finetuned.safetensors -o finetuned.split
         help="Write the result to this folder or file.  [default: replace FOLDER]",
     ),
 )
+@shared_options.group(
+    "Weights",
+    click.option(
+        "--partial",
+        is_flag=True,
+        help="Accept tensors that the model lacks although weights of the model are missing in WEIGHTS.",
+    ),
+)
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, source: Path, weights: Path, output: Path | None) -> Output:
+def command(run: Run, source: Path, weights: Path, output: Path | None, partial: bool) -> Output:
     """Replace weights of an optimized model.
 
     FOLDER was written by split-constants. WEIGHTS has new contents by name: .safetensors, .npz or a model,
@@ -58,11 +66,11 @@ def command(run: Run, source: Path, weights: Path, output: Path | None) -> Outpu
         return _of_model(run, source, new, weights, output)
     from graphopt.cli.files.check_output_paths import check_folder
 
+    before = SplitConstants.load(source)
     target = source if output is None else output
     check_folder(target)
     check_replaceable(target)
-    before = SplitConstants.load(source)
-    models = before.having(new)
+    models = before.having(new, partial=partial)
     sizes = run.invocation.wrote(models.save(target))
     given = before.named(new).tensors
     placed = [name for name in models.weights if name in given]
@@ -70,7 +78,15 @@ def command(run: Run, source: Path, weights: Path, output: Path | None) -> Outpu
     text = [f"  {counted(len(placed), 'weight')} of {weights}"]
     if kept:
         text.append(f"  unchanged, because {weights} lacks them: {', '.join(kept)}")
-    data = {"source": str(source), "output": str(target), "placed": placed, "unchanged": kept}
+    if ignored := before.ignored(new):
+        text.append(f"  not used, because the model lacks them: {', '.join(ignored)}")
+    data = {
+        "source": str(source),
+        "output": str(target),
+        "placed": placed,
+        "unchanged": kept,
+        "ignored": ignored,
+    }
     return Output(data, text, sizes)
 
 
