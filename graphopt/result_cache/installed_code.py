@@ -1,8 +1,7 @@
-"""Digests of the code that computes results: graphopt, its plugins, the caller's passes, and libraries."""
+"""Digests of the code that computes results: graphopt, its plugins, and libraries."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.machinery
 import os
@@ -20,25 +19,34 @@ from graphopt.result_cache.not_cached import NotCached
 _LIBRARIES = ("ml_dtypes", "numpy", "onnx", "onnx_ir", "protobuf")
 _RUNTIME = "onnxruntime"
 _REQUIRED = ("numpy", "onnx", "onnx_ir")
-#: Names of the folders of installed distributions.
-_INSTALLED = ("site-packages", "dist-packages")
 #: The folder of a distribution's metadata: its name and its version.
 _METADATA = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 #: A group of entry points that extends graphopt, and one entry point: its name and its module.
 _GROUP = re.compile(r"^\[(graphopt\..+?)\]\s*$([^\[]*)", re.MULTILINE)
 _ENTRY = re.compile(r"^\s*([^=#\s][^=]*?)\s*=\s*([\w.]+)", re.MULTILINE)
-#: A pass of the caller in the text of a pipeline: ``package.module:name``.
-_BY_PATH = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]")
+#: A pass in the text of a pipeline: ``package.module:name``.
+_BY_PATH = re.compile(r"([\w.]+)\s*:")
+#: Packages with passes whose code is part of all keys, and which read only the model.
+_KNOWN = ("graphopt", "onnx_ir")
 
 
-def code_parts(*texts: str) -> dict[str, str]:
-    """The parts of keys about code, as the files are now.
-
-    Args:
-        texts: pipelines or passes, which may name modules as ``module:name``.
+def check_passes(*texts: str) -> None:
+    """Check that pipelines or passes in ``texts`` name no code of the caller.
 
     Raises:
-        NotCached: a module is not found, a library has no metadata, or a file changed after this process had
+        NotCached: they do. Such code can read files and environment variables, and print.
+    """
+    for text in texts:
+        for match in _BY_PATH.finditer(text):
+            if match[1].partition(".")[0] not in _KNOWN:
+                raise NotCached("passes of the caller may depend on anything")
+
+
+def code_parts() -> dict[str, str]:
+    """The parts of keys about code, as the files are now.
+
+    Raises:
+        NotCached: a plugin is not found, a library has no metadata, or a file changed after this process had
             imported its code.
     """
     distributions = dict(_distributions())
@@ -55,51 +63,7 @@ def code_parts(*texts: str) -> dict[str, str]:
         "graphopt": f"{__version__} {_module_digest('graphopt')}",
         **versions,
         **dict(_plugins(folder for _, folder in distributions.values())),
-        **{f"module {name}": _module_digest(name) for name in _with_imports(_modules_named_in(texts))},
     }
-
-
-def _modules_named_in(texts: Iterable[str]) -> list[str]:
-    """The top-level modules that ``texts`` name as ``module:name``, sorted."""
-    return sorted({match[1].partition(".")[0] for text in texts for match in _BY_PATH.finditer(text)})
-
-
-def _with_imports(names: Iterable[str]) -> list[str]:
-    """``names``, and the top-level modules that they import from their own folders, sorted.
-
-    Imports of installed modules are not followed: modules in their folder belong to other distributions.
-    """
-    found, pending = set[str](), list(names)
-    while pending:
-        name = pending.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for root in _roots_of(name):
-            if root.parent.name not in _INSTALLED:
-                pending += [one for one in _imports(root) if _is_in(root.parent, one) and one != "graphopt"]
-    return sorted(found)
-
-
-def _imports(root: Path) -> set[str]:
-    """The top-level modules that the Python files below ``root`` import."""
-    import ast
-
-    found = set[str]()
-    for path in [root] if root.is_file() else _files(root):
-        if path.suffix != ".py":
-            continue
-        with contextlib.suppress(OSError, ValueError, SyntaxError):  # a faulty module has no result
-            for node in ast.walk(ast.parse(path.read_bytes())):
-                if isinstance(node, ast.Import):
-                    found.update(alias.name.partition(".")[0] for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and not node.level:
-                    found.add((node.module or "").partition(".")[0])
-    return found
-
-
-def _is_in(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
 
 
 def _files_digest(root: Path, is_imported: bool) -> str:
@@ -124,14 +88,18 @@ def _digest_of(root: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path, parents: tuple[str, ...] = ()) -> Iterator[Path]:
+    """The files below ``folder``, including those in linked folders; ``parents`` are followed already."""
+    real = os.path.realpath(folder)
+    if real in parents:  # a link to a folder that contains it
+        return
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         if entry.is_file():
             yield Path(entry.path)
-        elif entry.is_dir() and entry.name != "__pycache__" and not entry.is_symlink():
-            yield from _files(Path(entry.path))
+        elif entry.is_dir() and entry.name != "__pycache__":
+            yield from _files(Path(entry.path), (*parents, real))
 
 
 def _distributions() -> Iterator[tuple[str, tuple[str, Path]]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
-from graphopt.result_cache.installed_code import code_parts
+from graphopt.result_cache.installed_code import check_passes, code_parts
 from graphopt.result_cache.machine import machine_parts
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.settings import Settings, cache_role
@@ -30,11 +30,9 @@ class Key:
 
     Attributes:
         parts: the parts by name: digests of contents, and values of options and settings as JSON.
-        texts: the pipelines and passes, which may name modules.
     """
 
     parts: Mapping[str, str]
-    texts: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -44,7 +42,7 @@ class Key:
     def is_current(self) -> bool:
         """Whether the code is still the same, so that code imported since belongs to the key."""
         try:
-            return code_parts(*self.texts).items() <= self.parts.items()
+            return code_parts().items() <= self.parts.items()
         except NotCached:
             return False
 
@@ -59,10 +57,10 @@ def result_key(model: Mapping[str, str], form: str, settings: Settings, options:
         options: the options that are not settings.
 
     Raises:
-        NotCached: the result depends on an option that has no part in keys.
+        NotCached: the result depends on an option that has no part in keys, or on passes of the caller.
     """
     settled: Mapping[str, Any] = settings.complete_options(options)
-    texts = tuple(str(settled[name]) for name in _NAME_MODULES)
+    check_passes(*(str(settled[name]) for name in _NAME_MODULES))
     return Key(
         {
             "format": _FORMAT,
@@ -70,10 +68,9 @@ def result_key(model: Mapping[str, str], form: str, settings: Settings, options:
             "form": form,
             **_option_parts(settled),
             **_setting_parts(settings),
-            **code_parts(*texts),
+            **code_parts(),
             **machine_parts(settings, settled["device"]),
-        },
-        texts,
+        }
     )
 
 

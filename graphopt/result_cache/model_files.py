@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.result_cache.not_cached import NotCached
+from graphopt.util import model_suffixes
 from graphopt.util.disk_store import file_digest
 
-#: The key in ONNX files and texts that names a file of external data.
+#: The key in ONNX files that names a file of external data.
 _LOCATION = b"location"
+#: The keys in JSON IR, onnx's own JSON and ONNX text; a backslash may begin another spelling of a key.
+_IN_TEXT = (_LOCATION, b"file", b"\\")
+_TEXTS = (*model_suffixes.JSON_IR, *model_suffixes.ONNX_JSON, *model_suffixes.TEXT)
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,11 @@ class ModelFiles:
         """The files of the model at ``path``.
 
         Raises:
-            NotCached: a file is missing, empty or not a plain file.
+            NotCached: a file is missing, empty or not a plain file, or its format may refer to any files.
         """
+        known = (*model_suffixes.ONNX, *_TEXTS)
+        if path.suffix not in known and path.suffix in model_suffixes.suffixes():
+            raise NotCached(f"the format {path.suffix} of another package may refer to any files")
         try:
             states = [(path, _state(path))]
             digest, has_data = _scan(path)
@@ -68,7 +75,8 @@ def _scan(path: Path) -> tuple[str, bool]:
         if not os.fstat(file.fileno()).st_size:
             raise ValueError("the file is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return hashlib.sha256(view).hexdigest(), view.find(_LOCATION) >= 0
+            keys = _IN_TEXT if path.suffix in _TEXTS else (_LOCATION,)
+            return hashlib.sha256(view).hexdigest(), any(view.find(key) >= 0 for key in keys)
 
 
 def _data_files(path: Path) -> list[Path]:

@@ -15,6 +15,10 @@ import onnx
 import pytest
 
 from graphopt.cost import shipped
+from graphopt.ir.io.onnx_json import to_onnx_json
+from graphopt.ir.json import to_json
+from graphopt.result_cache import installed_code, key
+from graphopt.util import model_suffixes
 from graphopt.util.disk_store import Store
 from tests.cli.conftest import Invoke, Outcome
 
@@ -156,49 +160,81 @@ def test_another_model_has_another_key(optimize: Optimize, weights: Path) -> Non
     assert Path("a.onnx").read_bytes() != Path("b.onnx").read_bytes()
 
 
-def test_the_file_of_a_pass_is_part_of_the_key(
+@pytest.mark.parametrize(
+    ("name", "spelling"),
+    [
+        ("in.json", ""),
+        ("in.json", r"\u0066ile"),
+        ("in.onnxjson", ""),
+        ("in.onnxjson", r"\u006cocation"),
+        ("in.onnxtxt", ""),
+    ],
+)
+def test_external_data_of_texts_is_part_of_the_key(
+    optimize: Optimize, run: Callable[..., Outcome], weights: Path, name: str, spelling: str
+) -> None:
+    model = onnx.load(weights)
+    onnx.save(model, "in.onnx", save_as_external_data=True, location="in.bin", size_threshold=0)
+    proto = onnx.load("in.onnx", load_external_data=False)
+    writers = {".json": lambda: to_json(proto, 1), ".onnxjson": lambda: to_onnx_json(proto)}
+    text = writers.get(Path(name).suffix, lambda: onnx.printer.to_text(proto))()
+    text = text.replace(json.loads(f'"{spelling}"'), spelling) if spelling else text
+    Path(name).write_text(text)
+    assert not optimize(name, "-o", "a.onnx")["cache"]["hit"]
+    assert optimize(name, "-o", "b.onnx")["cache"]["hit"]
+    data_file = bytearray(Path("in.bin").read_bytes())
+    data_file[3] ^= 1
+    Path("in.bin").write_bytes(data_file)
+    assert not optimize(name, "-o", "c.onnx")["cache"]["hit"]
+    Path("in.bin").unlink()
+    assert run("optimize", name, "-o", "d.onnx").status == 3
+
+
+def test_formats_of_other_packages_are_not_cached(
     optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.setattr(model_suffixes, "_known", [*model_suffixes.suffixes(), ".other"])
+    small.rename("small.other")
+    found = optimize("small.other", "-o", "out.onnx")["cache"]
+    assert found["reason"] == "the format .other of another package may refer to any files"
+
+
+def test_passes_of_libraries_are_cached(optimize: Optimize, small: Path) -> None:
     words = [small, "-o", "out.onnx", "--pre-pass", "onnx_ir.passes.common:LiftConstantsToInitializersPass"]
     first = optimize(*words)["cache"]
     assert optimize(*words)["cache"]["hit"] and first["reason"] is None
-    own = [small, "-o", "out.onnx", "--pre-pass", "passes_of_a_test:own"]
-    rule = (
-        "from graphopt.rewrite import Exact, rule\n"
-        "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
-        "def own(op, m, x):\n    return op.Identity(x)\n"
-    )
-    Path("passes_of_a_test.py").write_text(rule)
-    key = optimize(*own)["cache"]["key"]
-    Path("passes_of_a_test.py").write_text(rule + "# changed\n")
-    assert (
-        "passes_of_a_test.py changed after" in optimize(*own)["cache"]["reason"]
-    )  # the old code is imported
-    monkeypatch.delitem(sys.modules, "passes_of_a_test")
-    assert optimize(*own)["cache"]["key"] not in (key, None)
 
 
-def test_modules_that_the_file_of_a_pass_imports_are_part_of_the_key(
-    optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("option", ["--pre-pass", "--post-pass", "--pipeline"])
+def test_passes_of_the_caller_are_not_cached(
+    optimize: Optimize, small: Path, store: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     monkeypatch.syspath_prepend(Path.cwd())
-    Path("own_of_a_test.py").write_text("from package_of_a_test.own import own\n")
-    Path("package_of_a_test").mkdir()
-    Path("package_of_a_test", "__init__.py").touch()
-    Path("package_of_a_test", "own.py").write_text(
-        "import helper_of_a_test\n"
+    Path("own_of_a_test.py").write_text(
         "from graphopt.rewrite import Exact, rule\n"
         "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
         "def own(op, m, x):\n    return op.Identity(x)\n"
     )
-    words, keys = [small, "-o", "out.onnx", "--pre-pass", "own_of_a_test:own"], set()
+    for _ in range(2):
+        found = optimize(small, "-o", "out.onnx", option, "own_of_a_test:own")["cache"]
+        assert (found["hit"], found["reason"]) == (False, "passes of the caller may depend on anything")
+    assert not _entry_files(store)
+
+
+def test_files_in_linked_folders_belong_to_a_package(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "package")
+    digests = set()
     for number in range(2):
-        Path("helper_of_a_test.py").write_text(f"NUMBER = {number}\n")
-        keys.add(optimize(*words)["cache"]["key"])
-        for name in ("own_of_a_test", "package_of_a_test", "package_of_a_test.own", "helper_of_a_test"):
-            monkeypatch.delitem(sys.modules, name)
-    assert len(keys) == 2 and None not in keys
+        (tmp_path / "elsewhere" / "part.py").write_text(f"NUMBER = 1{'0' * number}\n")
+        digests.add(installed_code._files_digest(tmp_path / "package", is_imported=False))
+    assert len(digests) == 2
+
+
+def test_a_result_that_replaces_its_model_has_a_reason(optimize: Optimize, small: Path) -> None:
+    assert optimize(small, "-o", small)["cache"]["reason"] == "the result replaces the model"
 
 
 def _entry_files(store: Path) -> list[Path]:
@@ -376,16 +412,9 @@ def test_a_fresh_cache_keeps_measured_costs(optimize: Optimize, small: Path, sto
 def test_code_that_changes_during_a_run_is_not_cached(
     optimize: Optimize, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(Path.cwd())
-    text = (
-        "from pathlib import Path\n"
-        "from graphopt.rewrite import Exact, rule\n"
-        "Path(__file__).write_text(Path(__file__).read_text() + '#')\n"
-        "@rule(lambda op, x: op.Identity(op.Identity(x)), numerics=Exact)\n"
-        "def own(op, m, x):\n    return op.Identity(x)\n"
-    )
-    Path("changing_passes.py").write_text(text)
-    found = optimize(small, "-o", "out.onnx", "--pre-pass", "changing_passes:own")["cache"]
+    states = iter(({"graphopt": "old"}, {"graphopt": "new"}))
+    monkeypatch.setattr(key, "code_parts", lambda: next(states))
+    found = optimize(small, "-o", "out.onnx")["cache"]
     assert (found["hit"], found["reason"]) == (False, "code changed in the meantime")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +114,10 @@ class Reuse:
         if key is None or files is None:
             return None
         source = files.states[0][0].name
-        self.reason = why_not_stored(key, files, report)
+        if target is not None and any(_is_same(target, path) for path, _ in files.states):
+            self.reason = "the result replaces the model"
+        else:
+            self.reason = why_not_stored(key, files, report)
         if self.reason is not None:
             return None
 
@@ -148,6 +152,10 @@ class Reuse:
             yield f"  cache     not used: {self.reason}"
         elif verbose and self.key is not None:
             yield f"  cache     stored as {self.key.digest[:12]}"
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def deliver(stored: StoredResult, target: Path) -> Callable[[], list[Path]] | None:
