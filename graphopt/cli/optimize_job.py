@@ -16,6 +16,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
+from graphopt.util.conversion_warnings import conversions_recorded, warn_converted
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Job:
         """Write a stored result; ``None`` if another process has removed it in the meantime."""
         run, begin = self.run, time.perf_counter()
         try:
-            report = stored.report({})
+            report, conversions = stored.report({}), stored.conversions
         except (OSError, ValueError, KeyError, TypeError):
             return None
         remarks: list[str] = []
@@ -105,6 +106,7 @@ class Job:
             if shown is not None:
                 run.console.note(shown)
             _, remarks = _write(run, target, (), write)
+        warn_converted(*conversions)
         for text, hint in report.warnings:
             run.console.warn(f"{about}{text}", hint)
         return report.having(remarks=remarks, seconds={"save": time.perf_counter() - begin})
@@ -133,11 +135,12 @@ class Job:
             check_representable(source, target)
         more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
         compiler = run.compiler.having({**self.extra, **more})
-        result = (
-            compiler.optimize(source)
-            if request is None
-            else compiler.specialize(source, request, bundle=self.bundle)
-        )
+        with conversions_recorded() as conversions:
+            result = (
+                compiler.optimize(source)
+                if request is None
+                else compiler.specialize(source, request, bundle=self.bundle)
+            )
         report = result.report
         if shown is not None:
             run.console.note(shown)
@@ -164,7 +167,7 @@ class Job:
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
         if reuse is not None:
-            failure = reuse.store(result.model, target, new_bytes or 0, report, warnings)
+            failure = reuse.store(result.model, target, new_bytes or 0, report, warnings, conversions)
             if failure is not None:
                 run.console.warn(f"{about}{failure}")
         return report.having(remarks=remarks, seconds={"save": seconds})

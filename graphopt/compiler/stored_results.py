@@ -20,6 +20,7 @@ from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.report_data import report_data, restored_report
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
+from graphopt.util.conversion_warnings import conversions_recorded, warn_converted
 
 #: The form of results that are models in memory, for their keys.
 _FORM = "model in Python"
@@ -46,8 +47,11 @@ def stored_or_computed(
     with cache.reserved(request.key) as stored:
         found = None if stored is None else _loaded(stored)
         if found is None:
-            found = compute()
-            _store(cache, request, *found)
+            with conversions_recorded() as conversions:
+                found = compute()
+            _store(cache, request, *found, conversions)
+        elif stored is not None:
+            warn_converted(*stored.conversions)
     for warning in cache.warnings:
         warnings.warn(warning, RuntimeWarning, stacklevel=2)
     return found
@@ -79,7 +83,9 @@ def _loaded(stored: StoredResult) -> tuple[ir.Model, Report] | None:
         return None
 
 
-def _store(cache: ResultCache, request: _Request, model: ir.Model, report: Report) -> None:
+def _store(
+    cache: ResultCache, request: _Request, model: ir.Model, report: Report, conversions: list[str]
+) -> None:
     key, files = request
     if why_not_stored(key, files, report) is not None:
         return
@@ -87,7 +93,7 @@ def _store(cache: ResultCache, request: _Request, model: ir.Model, report: Repor
 
     def fill(folder: Path) -> None:
         source = "bytes" if files is None else files.states[0][0].name
-        write_report(folder, key.parts, report, [], source, plain)
+        write_report(folder, key.parts, report, [], source, plain, conversions)
         save(model, folder / f"{MODEL}.onnx")
 
     failure = cache.store(key, report.optimized.weight_bytes, fill)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import ConvertedInput, ResourceLimit, UnsupportedModel, UsageError, unknown
+from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.constraints_from_errors import constraints_from_error
 from graphopt.inputs.dim_bindings import RANKS, Binding, Dimensions, Shape
@@ -23,6 +22,7 @@ from graphopt.inputs.value_constraint_inference import value_ranges
 from graphopt.inputs.value_generator import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
+from graphopt.util.conversion_warnings import warn_converted
 from graphopt.util.ort_array_conversion import native, numpy_type
 from graphopt.util.parse_values import parse_natural
 
@@ -326,7 +326,7 @@ class Inputs:
             if is_same or is_rounded:
                 rounded = "" if is_same else ", which rounds some of its numbers"
                 text = f"input {name!r} is converted from {array.dtype} to {wanted}{rounded}"
-                warnings.warn(text, ConvertedInput, stacklevel=2)
+                warn_converted(text)
                 return cast
         named = "strings" if wanted.kind == "O" else wanted
         raise UsageError(f"input {name!r} expects {named}, the array contains {array.dtype}")

@@ -86,6 +86,12 @@ class StoredResult:
         return data
 
     @property
+    def conversions(self) -> list[str]:
+        """The warnings about converted inputs of the run that computed the result."""
+        conversions: list[str] = self.data["conversions"]
+        return conversions
+
+    @property
     def model(self) -> Path | None:
         """The file of the model, if the entry has one."""
         return next(iter(sorted(self.folder.glob(f"{MODEL}.*"), key=lambda file: len(file.name))), None)
@@ -108,6 +114,7 @@ def write_report(
     warnings: Sequence[tuple[str, str]],
     source: str,
     plain: Any = None,
+    conversions: Sequence[str] = (),
 ) -> None:
     """Write the files of an entry other than the model.
 
@@ -118,6 +125,7 @@ def write_report(
         warnings: the warnings of the run, each with its hint.
         source: the name of the original.
         plain: the report as data from which it can be restored, if required.
+        conversions: the warnings about converted inputs.
     """
     texts = [[_as_data(block) for block in report.blocks(level, warned=True)] for level in _LEVELS]
     data = {
@@ -126,6 +134,7 @@ def write_report(
         "texts": texts,
         "warnings": warnings,
         "plain": plain,
+        "conversions": conversions,
     }
     for name, content in ((KEY, parts), (REPORT, data)):
         text = json.dumps(content, ensure_ascii=False, default=str)

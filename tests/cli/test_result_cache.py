@@ -329,6 +329,17 @@ def test_warnings_are_repeated(run: Callable[..., Outcome], tmp_path: Path) -> N
     assert "cached" in second.out
 
 
+def test_warnings_about_converted_inputs_are_repeated(run: Callable[..., Outcome], small: Path) -> None:
+    ports = onnx.load(small).graph.input
+    shapes = {port.name: [dim.dim_value or 2 for dim in port.type.tensor_type.shape.dim] for port in ports}
+    np.savez("in.npz", **{name: np.ones(shape, np.float64) for name, shape in shapes.items()})
+    words = ["optimize", small, "-o", "out.onnx", "--input", "in.npz"]
+    first, second = run(*words), run(*words)
+    for done in (first, second):
+        assert (done.out + done.err).count("is converted from float64 to float32") == 1
+    assert "cached" in second.out
+
+
 @pytest.mark.parametrize("kind", ["a file in the way", "read-only"])
 def test_a_store_that_cannot_be_written_only_warns(
     run: Callable[..., Outcome], small: Path, store: Path, kind: str

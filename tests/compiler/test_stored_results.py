@@ -14,6 +14,8 @@ import pytest
 
 import graphopt
 from graphopt import config
+from graphopt.errors import ConvertedInput
+from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.log import Log
 from graphopt.result_cache.stored_result import StoredResult
 from graphopt.transforms.scalar.dce import DeadCodeElimination
@@ -119,6 +121,14 @@ def test_options_and_files_are_part_of_the_key(path: Path) -> None:
     model.graph.initializer[0].float_data[:] = [0.25]
     onnx.save(model, path)
     assert not graphopt.optimize(path).report.cached
+
+
+def test_warnings_about_converted_inputs_are_repeated(path: Path) -> None:
+    inputs = InputOptions(arrays={"x": np.ones((2, 8))})
+    for is_cached in (False, True):
+        with pytest.warns(ConvertedInput, match="'x' is converted from float64 to float32") as caught:
+            assert bool(graphopt.optimize(path, inputs=inputs).report.cached) is is_cached
+        assert len({str(item.message) for item in caught}) == 1
 
 
 def test_damaged_reports_are_computed_again(path: Path, store: Path) -> None:

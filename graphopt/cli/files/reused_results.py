@@ -100,6 +100,7 @@ class Reuse:
         nbytes: int,
         report: Report,
         warnings: Sequence[tuple[str, str]],
+        conversions: Sequence[str],
     ) -> str | None:
         """Store a result; returns a warning if that fails.
 
@@ -109,6 +110,7 @@ class Reuse:
             nbytes: the size of the written files in bytes.
             report: its report.
             warnings: the warnings of the run, each with its hint.
+            conversions: its warnings about converted inputs.
         """
         key, files = self.key, self.files
         if key is None or files is None:
@@ -122,7 +124,7 @@ class Reuse:
             return None
 
         def fill(folder: Path) -> None:
-            write_report(folder, key.parts, report, warnings, source)
+            write_report(folder, key.parts, report, warnings, source, conversions=conversions)
             if target is not None and model is not None:
                 from graphopt import api
 
