@@ -190,7 +190,7 @@ class SplitConstants:
         if ignored and missing and not partial:
             raise UsageError(
                 f"{ignored[0]!r} is not a weight of the model, and {missing[0]!r} is not given",
-                hint="split-constants --framework maps names; --partial replaces the weights of equal names",
+                hint="give the weights of the framework when splitting, or allow a partial update",
             )
         check_folded_constants(
             main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}
