@@ -55,6 +55,7 @@ NOT_RUN = {
     "graphopt bailout": "tests/samples runs 08_bailouts.sh",
     "--tune": "measures for a minute",
     "trained.safetensors": "the trained weights exist only in the text",
+    "exported.safetensors": "the weights of the framework exist only in the text",
     "graphopt completion": "starts in the configuration of a shell",
     "--strict-fusion": "tests/cli/test_explain.py runs the examples of strict fusion",
     "--fuser native": "needs a C compiler",

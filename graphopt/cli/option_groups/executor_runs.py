@@ -103,7 +103,6 @@ executor_options = shared_options.values_of(
         excludes=(
             *("--fuser", "--fusion-strategy", "--profiled-runs", "--depth", "--most-plans", "--background"),
             "--watch",
-            "--watch-limit",
             "--pipelines",
         ),
         help="Run the unmodified model.",
