@@ -246,7 +246,7 @@ def cli_page() -> str:
 def _exclusions() -> list[str]:
     """The table of options of ``graphopt optimize`` that exclude each other."""
     from graphopt.cli.commands.optimize import command
-    from graphopt.cli.options.shared_options import exclusions
+    from graphopt.cli.options.table_options import exclusions
 
     rows = [f"| `{one}` | `{other}` | {why} |" for (one, other), why in exclusions(command).items()]
     return ["| option | excludes | remark |", "|---|---|---|", *rows]

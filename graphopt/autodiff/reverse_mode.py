@@ -15,6 +15,7 @@ from functools import wraps
 
 from graphopt import ir
 from graphopt.autodiff import rule_registry
+from graphopt.autodiff.cotangent_sums import CotangentSums
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import (
@@ -138,7 +139,7 @@ def _backward(
     found = Backward()
     varied, useful = dict.fromkeys(wrt), dict.fromkeys(cotangents)
     active = _active_nodes(nodes, useful, varied, found, cx, by)
-    accumulated = _Cotangents(op, cotangents, by)
+    accumulated = CotangentSums(op, cotangents, by.add)
     for node, rule in reversed(active):
         own = [accumulated.total(output) for output in node.outputs]
         if all(dy is None for dy in own):
@@ -232,29 +233,6 @@ def active_carries(
                 ends[end] = None
         if len(ends) + len(starts) == size:
             return [k for k, (start, end) in enumerate(carried) if start in starts and end in ends]
-
-
-class _Cotangents:
-    """The cotangents of values, accumulated over their readers."""
-
-    def __init__(self, op: GraphBuilder, initial: Mapping[ir.Value, ir.Value], by: ByRule) -> None:
-        self._op, self._by = op, by
-        self._terms = {value: [dy] for value, dy in initial.items()}
-
-    def add(self, value: ir.Value, dx: ir.Value) -> None:
-        """Add ``dx`` to the cotangent of ``value``."""
-        self._terms.setdefault(value, []).append(dx)
-
-    def total(self, value: ir.Value) -> ir.Value | None:
-        """The cotangent of ``value`` once all of its readers are processed; ``None`` for zero."""
-        terms = self._terms.get(value)
-        if terms is None:
-            return None
-        while len(terms) > 1:
-            last = terms.pop()
-            self._op.prefix = f"{value.name}_grad"
-            terms[-1] = self._by.add(self._op, terms[-1], last)
-        return terms[0]
 
 
 def _apply_rule(

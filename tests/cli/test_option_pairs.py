@@ -13,7 +13,7 @@ import pytest
 import graphopt
 from graphopt import api, ir
 from graphopt.cli.commands.optimize import command
-from graphopt.cli.options.shared_options import exclusions
+from graphopt.cli.options.table_options import exclusions
 from graphopt.tuning import tuner
 from graphopt.tuning.measurements import Finding, Measurement
 from graphopt.tuning.search_space import Group, Variant

@@ -16,6 +16,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
@@ -77,7 +78,7 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
     shared_options.pager_option,
 )
 @shared_options.pipeline_options
-@shared_options.group("Passes", shared_options.option("stop_after"), shared_options.log_option)
+@shared_options.group("Passes", table_option("stop_after"), shared_options.log_option)
 @shared_options.target_options
 @shared_options.dim_options
 @shared_options.model_options

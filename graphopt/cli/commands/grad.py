@@ -16,6 +16,7 @@ from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
+from graphopt.cli.options.table_options import parsed_by
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.parse_values import parse_sizes
@@ -76,7 +77,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         "dims",
         multiple=True,
         metavar="NAME=SIZE",
-        callback=shared_options.parsed_by(parse_sizes),
+        callback=parsed_by(parse_sizes),
         requires="--split",
         hint=_WHOLE,
         help="Assume this size of a dynamic dim in memory estimates; the models stay dynamic.  [default: 16]",

@@ -12,6 +12,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
 from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes_file
+from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Table, human_seconds
 
@@ -57,7 +58,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 )
 @shared_options.group(
     "Device",
-    shared_options.option(
+    table_option(
         "share_buffers",
         help="Write output OUT over input IN, after a check that this is safe; past*=present* names all pairs"
         " (docs/executor.md).",

@@ -13,8 +13,7 @@ from graphopt.cli.option_groups.gradient_options import by_group_option, gradien
 from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import Count, reads_model, writes
-from graphopt.cli.options.shared_options import split_names
+from graphopt.cli.options.parameter_types import Count, reads_model, split_names, writes
 from graphopt.cli.output.command_output import Output
 
 EXAMPLE = """

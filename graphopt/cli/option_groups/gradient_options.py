@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from graphopt.cli.options.shared_options import Decorator
+from graphopt.cli.options.table_options import Decorator
 
 
 def by_group_option() -> Decorator:

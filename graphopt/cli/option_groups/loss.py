@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphopt.cli.options import option_relations, shared_options
-from graphopt.cli.options.shared_options import Decorator
+from graphopt.cli.options.table_options import Decorator
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Options that commands share.
 
-- ``shared_options.py``: the options, most of them from the table :data:`graphopt.optimize_options.OPTIONS`.
+- ``table_options.py``: options created from the table :data:`graphopt.optimize_options.OPTIONS`.
+- ``shared_options.py``: the options by group, and those that are in no table.
 - ``resolve_options.py``: the objects that they select: the pipeline, the device, the kernel libraries.
 - ``parameter_types.py``: types of values: paths to read or write, counts, sizes and times.
 - ``option_relations.py``: options that require or exclude others.

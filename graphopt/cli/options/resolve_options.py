@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import shared_options
+from graphopt.cli.options.shared_options import FUSER_HINT
+from graphopt.cli.options.table_options import TableOption
 from graphopt.cli.output.console import say
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
@@ -49,7 +50,7 @@ def move_options(run: Run, context: click.Context, values: dict[str, Any]) -> No
     """
     found: dict[str, Any] = {}
     for parameter in context.command.params:
-        if isinstance(parameter, shared_options.TableOption) and parameter.name in values:
+        if isinstance(parameter, TableOption) and parameter.name in values:
             found[parameter.name] = values.pop(parameter.name)
     shapes, files = found.pop("input_shapes", ()), found.pop("input_files", ())
     if shapes or files:
@@ -79,7 +80,7 @@ def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
 
     base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
     if level is not None and base != f"O{level}":
-        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=shared_options.FUSER_HINT)
+        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=FUSER_HINT)
     return FUSERS[fuser].pipeline
 
 
