@@ -5,6 +5,7 @@ Usage: python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
@@ -15,6 +16,8 @@ from onnx import defs
 
 from graphopt import config
 from graphopt.cost import Costs, shipped
+from graphopt.diagnostics.events import COMMON, EVENTS, OF_END, json_schema
+from graphopt.diagnostics.hint import HINTS
 from graphopt.optimize_options import OPTIONS
 from graphopt.passes.pass_descriptions import options_of, prose
 from graphopt.passes.pipelines import PIPELINES, SUMMARIES, registry
@@ -426,6 +429,31 @@ def contributing_page() -> str:
     return snippets.page(DOCS.parent / "CONTRIBUTING.md")
 
 
+def diagnostics_page() -> str:
+    """The page on diagnostics, with the tables of hints and events."""
+    hints = [
+        "| code | condition |",
+        "|---|---|",
+        *(f"| `{code}` | {_cell(text)} |" for code, text in HINTS.items()),
+    ]
+    common = ["| key | value |", "|---|---|"]
+    common += [f"| `{field.name}` | {_cell(field.meaning)} |" for field in (*COMMON, *OF_END)]
+    events = ["| event | meaning | other keys |", "|---|---|---|"]
+    for name, event in EVENTS.items():
+        keys = [f"`{field.name}` ({_phases(field.phases)}{_cell(field.meaning)})" for field in event.fields]
+        events.append(f"| `{name}` | {event.meaning} | {'; '.join(keys)} |")
+    return _marked("diagnostics.md", {"hints": hints, "common keys": common, "events": events})
+
+
+def _phases(phases: tuple[str, ...]) -> str:
+    return f"{phases[0]}: " if phases in (("start",), ("end",)) else ""
+
+
+def trace_schema() -> str:
+    """The JSON schema of the lines of a trace."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
 PAGES = {
     "../CONTRIBUTING.md": contributing_page,
     "passes.md": passes_page,
@@ -437,6 +465,8 @@ PAGES = {
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
     "gradients.md": gradients_page,
+    "diagnostics.md": diagnostics_page,
+    "trace-schema.json": trace_schema,
 }
 
 

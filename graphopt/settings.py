@@ -48,6 +48,12 @@ class _Settings:
     log: Annotated[
         str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'", _BYPASS
     ] = ""
+    trace: Annotated[
+        Path | None,
+        "file to which events are appended; .json is Chrome's trace format, else JSON lines",
+        _IGNORED,
+    ] = None
+    trace_format: Annotated[str, "format of trace: auto (by the suffix), lines or chrome", _IGNORED] = "auto"
     cache_dir: Annotated[Path, "folder of the store", _IGNORED] = Path("~/.cache/graphopt")
     cache_size: Annotated[int, "maximum bytes of stored results, or with a unit: 4GiB", _IGNORED] = 2 << 30
     cache_url: Annotated[str, "URL of stored results that machines share, for fsspec: s3://...", _IGNORED] = (
@@ -61,6 +67,8 @@ class _Settings:
             raise UsageError(f"cpu-level can't be {self.cpu_level}: give 2, 3 or 4")
         if self.pipelines not in ("preset", "jit"):
             raise UsageError(f"pipelines can't be {self.pipelines!r}: give preset or jit")
+        if self.trace_format not in ("auto", "lines", "chrome"):
+            raise UsageError(f"trace-format can't be {self.trace_format!r}: give auto, lines or chrome")
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds", "cache_size"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
@@ -172,7 +180,7 @@ def typed_setting(key: str, item: Any, where: str) -> tuple[str, Any]:
         return parse_setting(name, item, where)
     if isinstance(item, list | tuple) and typing.get_origin(kind) is tuple:
         value: Any = tuple(from_text(str(part), kinds[0]) for part in item)
-    elif type(item) in kinds or (isinstance(item, Path) and kind is Path):
+    elif type(item) in kinds or (isinstance(item, Path) and Path in kinds):
         value = item
     else:
         written = json.dumps(item, ensure_ascii=False, default=str)

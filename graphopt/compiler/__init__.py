@@ -25,6 +25,7 @@ from graphopt.compiler import (
     training_step,
 )
 from graphopt.compiler.environment import Environment
+from graphopt.diagnostics.observation import observed
 from graphopt.errors import GraphoptError
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.argument_checks import checked
@@ -34,12 +35,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _method(function: F) -> F:
-    """``function`` as a method; tracebacks of its errors show hints with keywords in place of flags."""
+    """``function`` as a method, which is traced.
+
+    Tracebacks of its errors show hints with keywords in place of flags.
+    """
 
     @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(env: Environment, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return function(*arguments, **keywords)
+            with observed("operation", function.__name__, env.settings):
+                return function(env, *arguments, **keywords)
         except GraphoptError as error:
             if error.hint is not None and not hasattr(error, "__notes__"):
                 error.add_note(f"hint: {with_keywords(error.hint, OPTIONS)}")

@@ -48,7 +48,7 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
         _pipelines(env, of_plans, options, fuser),
         strict=env.options["strict"],
         requires_grad=tuple(options.requires_grad),
-        log=CompileLog(options.compile_log),
+        log=CompileLog(options.compile_log, env.settings),
         created_graph=env.created_graph,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.compiler.stored_results import stored_or_computed
 from graphopt.context import Options
 from graphopt.custom_rules import left_out
+from graphopt.diagnostics import record, tracer
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
@@ -114,6 +116,12 @@ def optimized(
             computed from them is recorded (:func:`graphopt.ir.constant_graph_of`).
     """
     env = with_fuser(env.having(options))
+    with record.recorded() as recorded:
+        model, report = _optimized(env, model, weights)
+    return Result(model, report.having(hints=recorded.hints, counters=recorded.counters))
+
+
+def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Result:
     chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
     attempt = replace(attempt, instruments=env.instruments)
@@ -129,6 +137,11 @@ def optimized(
     if sharing.pairs and unchecked is None:
         attempt = replace(attempt, check=sharing.in_runtime)
     with contextlib.ExitStack() as stack:
+        if tracer.is_tracing():
+            name = (
+                os.fspath(model) if isinstance(model, str | os.PathLike) else candidate.graph.name or "graph"
+            )
+            stack.enter_context(tracer.graph(str(name), ir.count_nodes(candidate.graph)))
         if settings.verify or chosen["verify_each"]:
             attempt.entered("starting onnxruntime")
             reference = chosen["reference"]

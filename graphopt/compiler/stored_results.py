@@ -14,7 +14,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, save
-from graphopt.result_cache.cache import ResultCache, why_not_stored
+from graphopt.result_cache.cache import ResultCache, trace_bypass, why_not_stored
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
@@ -70,7 +70,8 @@ def _request(env: Environment, model: ModelLike) -> _Request | None:
             return None
         parts = {**parts, "format of the model": form}
         return _Request(result_key(parts, _FORM, env.settings, env.given), files)
-    except NotCached:
+    except NotCached as why:
+        trace_bypass(str(why))
         return None
 
 

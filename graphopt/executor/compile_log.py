@@ -1,4 +1,8 @@
-"""The compilations of an executor: their numbers, durations and passes, and a log of them as JSON lines."""
+"""The compilations of an executor: their numbers, durations and passes, and their events.
+
+The events have the schema of :mod:`graphopt.diagnostics.events`. A compile log contains their ends, and a
+trace all events.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
+from graphopt.diagnostics import tracer
+from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.profile import Profile
+from graphopt.settings import Settings
 from graphopt.transforms.profile.guard_groups import GuardGroups
 
 #: Number of hexadecimal digits of the digest of a profile.
@@ -63,10 +69,22 @@ class Compilation:
         """The instrument that records the duration of each pass, and nodes that are not guarded."""
         return _Recorder(self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        passes = [{"pass": name, "seconds": seconds} for name, seconds in self.passes]
-        return {**vars(self), "passes": passes}
+    @property
+    def start(self) -> dict[str, Any]:
+        """The fields of its event at the start, which are also those of the end."""
+        return {"id": self.id, "kind": self.kind, "cause": self.cause, "pipeline": self.pipeline}
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The other fields of its event at the end, without its duration."""
+        return {
+            "guard": self.guard,
+            "profile": self.profile,
+            "passes": [{"pass": name, "seconds": seconds} for name, seconds in self.passes],
+            "not_guarded": dict(self.not_guarded),
+            "outcome": self.outcome,
+            "peak_bytes": self.peak_bytes,
+        }
 
 
 class _Recorder(PassInstrumentation):
@@ -84,27 +102,33 @@ class _Recorder(PassInstrumentation):
 
 
 class CompileLog:
-    """Numbers compilations, and appends each to a file as a line of JSON. Thread-safe.
+    """Numbers compilations, and writes their events. Thread-safe.
 
     Args:
-        path: the file; by default, nothing is written.
-
-    Attributes:
-        failure: the reason why a line could not be written; nothing is written afterwards.
+        path: the compile log, a file of JSON lines; by default, none.
+        settings: the settings; :attr:`Settings.trace` is the file of all events.
 
     Raises:
-        UsageError: the file can't be written.
+        UsageError: the compile log can't be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self._path = None if path is None else Path(path).absolute()
+    def __init__(self, path: str | os.PathLike[str] | None = None, settings: Settings | None = None) -> None:
+        self._log = (
+            None if path is None else Tracer(path, "lines", only="compilation", title="the compile log")
+        )
+        self._tracer = None if settings is None else Tracer.of(settings)
         self._ids = itertools.count(1)
-        self.failure: str | None = None
-        if self._path is not None:
+        if self._log is not None:
             try:
-                self._append("")
+                self._log.open()
             except OSError as error:
                 raise UsageError(f"can't write the compile log {path}: {error.strerror or error}") from error
+
+    @property
+    def failure(self) -> str | None:
+        """The reasons why an event could not be written; nothing is written to that file afterwards."""
+        reasons = [one.failure for one in (self._log, self._tracer) if one is not None and one.failure]
+        return "; ".join(reasons) or None
 
     @contextlib.contextmanager
     def compilation(
@@ -112,35 +136,29 @@ class CompileLog:
     ) -> Iterator[Compilation]:
         """Record the compilation done in the ``with`` block; an error in the block is its outcome."""
         found = Compilation(next(self._ids), kind, cause, pipeline, guard)
-        if self._path is not None and profile is not None:
+        is_written = self._log is not None or self._tracer is not None
+        if is_written and profile is not None:
             found.profile = _digest(profile)
-        meter = None if self._path is None else ResourceMeter()
+        meter = ResourceMeter() if is_written else None
         begin = time.perf_counter()
-        try:
-            with meter or contextlib.nullcontext():
-                yield found
-        except BaseException as error:
-            found.outcome = f"failed: {str(error) or type(error).__name__}"
-            raise
-        finally:
-            found.seconds = time.perf_counter() - begin
-            if meter is not None:
-                found.peak_bytes = meter.peak_bytes
-            self._write(found)
-
-    def _write(self, compilation: Compilation) -> None:
-        if self._path is None or self.failure is not None:
-            return
-        try:
-            self._append(json.dumps(compilation.to_dict(), ensure_ascii=False) + "\n")
-        except OSError as error:  # compiling does not depend on the log
-            self.failure = f"the compile log can't be written: {error.strerror or error}"
-
-    def _append(self, line: str) -> None:
-        """Append a line by one write, so that processes may share the file."""
-        assert self._path is not None
-        with open(self._path, "ab", buffering=0) as file:
-            file.write(line.encode())
+        failure: BaseException | None = None
+        with tracer.tracing(self._tracer):
+            tracer.event("compilation", "start", **found.start)
+            try:
+                with meter or contextlib.nullcontext():
+                    yield found
+            except BaseException as error:
+                failure = error
+                found.outcome = f"failed: {str(error) or type(error).__name__}"
+                raise
+            finally:
+                found.seconds = time.perf_counter() - begin
+                if meter is not None:
+                    found.peak_bytes = meter.peak_bytes
+                ended = {**found.start, **found.end, **tracer.ended(found.seconds, failure)}
+                tracer.event("compilation", "end", **ended)
+                if self._log is not None:
+                    self._log.write("compilation", "end", **ended)
 
 
 def _digest(profile: Profile) -> str:

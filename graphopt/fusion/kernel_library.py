@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir, publish
 from graphopt.config import Settings
+from graphopt.diagnostics import record, tracer
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
 from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import CPU, Device
@@ -86,7 +87,10 @@ def libraries_for(
         return Libraries(remarks=tuple(remarks))
     try:
         store = Store(settings.cache_dir)
-        path = backend.build(kernels, store, compiler=settings.compiler, progress=progress)
+        with tracer.span("kernels", end={"library": None}, kernels=len(kernels)) as traced:
+            path = backend.build(kernels, store, compiler=settings.compiler, progress=progress)
+            record.count("kernels", len(kernels))
+            traced.ends_with(library=str(path))
     except GraphoptError as error:
         reason = f"{error.message} ({error.hint})" if error.hint else error.message
         remark = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {reason}"

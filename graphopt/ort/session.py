@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphopt.diagnostics import record, tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.ort.devices import CPU, Device, quiet, unlogged
 from graphopt.ort.error_text import explain
@@ -71,14 +72,16 @@ def create(
     source = model if isinstance(model, bytes) else utf8_path(model)
     providers = device.providers(options=provider_options)
     try:
-        if device.capabilities.is_host:
-            with unlogged(onnxruntime):
-                made = onnxruntime.InferenceSession(source, options, providers=providers, **extra)
-        else:
-            with quiet(onnxruntime):
-                made = onnxruntime.InferenceSession(
-                    source, options, providers=providers, enable_fallback=0, **extra
-                )
+        record.count("sessions")
+        with tracer.span("session", device=str(device), optimizations=optimizations):
+            if device.capabilities.is_host:
+                with unlogged(onnxruntime):
+                    made = onnxruntime.InferenceSession(source, options, providers=providers, **extra)
+            else:
+                with quiet(onnxruntime):
+                    made = onnxruntime.InferenceSession(
+                        source, options, providers=providers, enable_fallback=0, **extra
+                    )
     except Exception as error:  # onnxruntime's errors have no common base class
         raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
     if isinstance(source, bytes):

@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from graphopt import ir
 from graphopt.context import Action, Context, Observer
+from graphopt.diagnostics import record as diagnostics
+from graphopt.diagnostics import tracer
 from graphopt.errors import (
     PassFailed,
     ResourceLimit,
@@ -193,7 +195,21 @@ class _Run:
         )
 
     def _pass(self, pass_: Pass) -> PassRecord:
-        model, cx, index = self._model, self._cx, len(self.history.records) + 1
+        """Run ``pass_``; the trace has its start and its end."""
+        index = len(self.history.records) + 1
+        start = {"nodes": self._size.reported}
+        end = {**start, "rewrites": 0, "changes": {}}
+        with tracer.span("pass", start=start, end=end, name=pass_.name, index=index) as traced:
+            record = self._observed_pass(pass_, index)
+            rewrites = sum(record.rewrites.values())
+            diagnostics.count("passes")
+            diagnostics.count("rewrites", rewrites)
+            traced.ends_with(nodes=record.nodes, rewrites=rewrites, changes=dict(record.changes))
+        return record
+
+    def _observed_pass(self, pass_: Pass, index: int) -> PassRecord:
+        """Run ``pass_``, and notify the instruments."""
+        model, cx = self._model, self._cx
         for instrument in self._instruments:
             instrument.before_pass(pass_, index, model, cx)
         counter = _CountRewrites()

@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from typing import IO, Any, TypeVar
 
 from graphopt import config
+from graphopt.diagnostics import record, tracer
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
 from graphopt.process import fork_server
 from graphopt.process import memory as ram
@@ -168,12 +169,26 @@ class Child:
     def _request(
         self, request: tuple[str, Any, tuple[Any, ...]], timeout: float | None, cpu: float | None, doing: str
     ) -> Any:
-        data = pickle.dumps((*request, cpu, _folder()), protocol=5)
         if not self.alive:
             self.close()
             self._start()
         process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+        assert process is not None
+        record.count("calls of child processes")
+        with tracer.span("child", child=process.pid, function=_name(request)):
+            return self._reply(process, request, timeout, cpu, doing)
+
+    def _reply(
+        self,
+        process: subprocess.Popen[bytes] | fork_server.Forked,
+        request: tuple[str, Any, tuple[Any, ...]],
+        timeout: float | None,
+        cpu: float | None,
+        doing: str,
+    ) -> Any:
+        """The reply of ``process`` to ``request``."""
+        data = pickle.dumps((*request, cpu, _folder()), protocol=5)
+        assert process.stdin is not None and process.stdout is not None
         expired = threading.Event()
 
         def stop() -> None:
@@ -226,6 +241,12 @@ class Child:
         return ProcessCrashed(
             f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {last}" if last else "")
         )
+
+
+def _name(request: tuple[str, Any, tuple[Any, ...]]) -> str:
+    """The name of the requested function."""
+    target = request[1]
+    return target if isinstance(target, str) else f"{target.__module__}.{target.__qualname__}"
 
 
 def _folder() -> str | None:

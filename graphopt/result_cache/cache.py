@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt import publish
+from graphopt.diagnostics import tracer
 from graphopt.errors import GraphoptError, ResourceLimit
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.local_level import LocalLevel
@@ -38,6 +39,15 @@ def why_not_stored(key: Key, files: ModelFiles | None, report: Report) -> str | 
     if files is not None and not files.unchanged():
         return "a file of the model changed in the meantime"
     return None if key.is_current() else "code changed in the meantime"
+
+
+def _trace(outcome: str, key: Key) -> None:
+    tracer.point("cache", outcome=outcome, key=key.digest, reason=None)
+
+
+def trace_bypass(reason: str) -> None:
+    """Record in the trace that no result was searched for."""
+    tracer.point("cache", outcome="bypass", key=None, reason=reason)
 
 
 class ResultCache:
@@ -73,12 +83,15 @@ class ResultCache:
             UsageError: the URL of the remote level is not supported.
         """
         if (found := self._find_locally(key)) is not None:
+            _trace("hit", key)
             yield found
             return
         waits()
         with self.local.building(key.digest), contextlib.ExitStack() as stack:
             # another process may have stored the result
-            yield self._find_locally(key) or self._find_remotely(key, stack)
+            found = self._find_locally(key) or self._find_remotely(key, stack)
+            _trace("miss" if found is None else "hit", key)
+            yield found
 
     def store(self, key: Key, nbytes: int, fill: Callable[[Path], None]) -> str | None:
         """Store a result of ``nbytes`` bytes, which ``fill`` writes; returns the reason of a failure."""

@@ -60,6 +60,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from graphopt import ir
+from graphopt.diagnostics import record, tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.ir.signature import Change, Signature, diff
@@ -216,12 +217,16 @@ class Verifier:
             InvalidModel, UsageError: the candidate can't be read.
             RuntimeFailure: onnxruntime crashes while loading the original.
         """
-        with ResourceMeter() as meter:
+        traced = tracer.span("verification", end={"equal": None, "runs": 0})
+        with traced, ResourceMeter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
                 rows, changes, skipped, unverifiable = self._judge(
                     artifact, numerics, signature, bits, like, tuple(libraries)
                 )
+                record.count("comparisons", len(rows))
+                equal = None if unverifiable is not None else not changes and all(row.ok for row in rows)
+                traced.ends_with(equal=equal, runs=len(rows))
             finally:
                 self._runners.close_candidates()
                 self._perturbed = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import publish
 from graphopt.cli.files.optimize_files import STDOUT
 from graphopt.optimize_options import OptimizeOptions
-from graphopt.result_cache.cache import ResultCache, why_not_stored
+from graphopt.result_cache.cache import ResultCache, trace_bypass, why_not_stored
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
@@ -82,6 +82,7 @@ class Reuse:
             reuse.key = key_of_file(source, reuse.files, form, settings, options)
         except NotCached as why:
             reuse.reason = str(why)
+            trace_bypass(reuse.reason)
         return reuse
 
     @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The decorator of all commands: their common options, settings and reproducer.
 
-:func:`command` creates a command, adds the common options (``--json``, ``-v``, ``-q``, ``--debug``,
-``--set``, ``--save-repro``), and passes it a :class:`graphopt.cli.invocation.Run` as its first argument.
+:func:`command` creates a command, adds the common options (``--json``, ``-v``, ``-q``, ``--trace``,
+``--debug``, ``--set``, ``--save-repro``), and passes it a :class:`graphopt.cli.invocation.Run` as its first
+argument.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
 from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion_values, option_relations
-from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.options.parameter_types import writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
+from graphopt.diagnostics.observation import observed
 from graphopt.errors import ConvertedInput, UsageError, nearest_names
 from graphopt.optimize_options import OPTIONS
 
@@ -102,7 +104,8 @@ def command(
                 move_options(run, context, values)
 
                 def call_function() -> int:
-                    with run.console.noting(ConvertedInput), run.console.separate_prints():
+                    watched = observed("command", name, run.settings, run.console.warn)
+                    with watched, run.console.noting(ConvertedInput), run.console.separate_prints():
                         output: Output = function(run, **values)
                     output.show(run.console)
                     return output.status
@@ -147,6 +150,18 @@ def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
             multiple=True,
             metavar="KEY=VALUE",
             help="Override a setting (docs/cli.md).",
+        ),
+        click.option(
+            "--trace",
+            type=writes_file,
+            metavar="FILE",
+            help="Append events with times to this file: .json for Perfetto, else JSON lines"
+            " (docs/diagnostics.md).",
+        ),
+        click.option(
+            "--trace-format",
+            type=click.Choice(["auto", "lines", "chrome"]),
+            help="Format of --trace.  [default: auto, by the suffix]",
         ),
         click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
         click.option(

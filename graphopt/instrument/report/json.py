@@ -34,6 +34,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "missed": [place.to_dict() for place in report.missed],
         "refusals": [refused.to_dict() for refused in report.refusals],
         "remarks": report.remarks,
+        "hints": [hint.to_dict() for hint in report.hints],
+        "counters": report.counters,
         "costs": _costs_dict(report),
         "variants": [variant.to_dict() for variant in report.variants],
         "tuning": None if report.tuning is None else report.tuning.to_dict(),

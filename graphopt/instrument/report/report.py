@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.context import Action
+from graphopt.diagnostics.hint import Hint
 from graphopt.instrument.file_growth import NewConstant
 from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report import json, text
@@ -95,6 +96,8 @@ class Report:
         profiled_runs: number of runs in that profile.
         kernels: names of the native kernels of the result.
         libraries: paths of the libraries with these kernels.
+        hints: hints about the model and the device.
+        counters: numbers of sessions, comparisons, rewrites and others, by name.
         cached: the key of the stored result that was reused, with the durations of the original run; empty if
             the result was computed.
     """
@@ -126,6 +129,8 @@ class Report:
     profiled_runs: int = 0
     kernels: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    hints: list[Hint] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
     cached: str = ""
 
     def __str__(self) -> str:

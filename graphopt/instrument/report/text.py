@@ -57,6 +57,10 @@ def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterato
     if report.verdict is not None:
         yield ""
         yield from verdict_lines(report.verdict, verbose, warned=warned)
+    for hint in report.hints:
+        yield from hint.lines()
+    if verbose and report.counters:
+        yield f"  counters  {', '.join(f'{name} {count:,}' for name, count in report.counters.items())}"
     if report.cached:
         yield f"  cached    the result of an earlier run (graphopt cache show {report.cached[:12]})"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
+from graphopt.diagnostics import tracer
+from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.ir.signature import Signature
@@ -235,7 +237,8 @@ class Bundle:
         with self._lock:
             ready = self._ready[number]
             if ready is None:
-                ready = self._ready[number] = self._create(self._names[number])
+                with tracer.tracing(Tracer.of(self._settings)):
+                    ready = self._ready[number] = self._create(self._names[number])
             return ready
 
     def _create(self, name: str) -> VariantSession:

@@ -1,0 +1,1 @@
+"""Hints, counters and events of a run, and the files that record the events."""
