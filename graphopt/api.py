@@ -91,7 +91,7 @@ else:
 def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
-    ``source`` names a bundle by its folder, or by the ``plan.json`` in it. :func:`load_model` and
+    ``source`` names a bundle by its folder, or by the ``manifest.json`` in it. :func:`load_model` and
     :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also accepts a device.
 
     Raises:
@@ -150,10 +150,10 @@ def load_model(
 
 @checked
 def is_bundle(path: PathLike) -> bool:
-    """Whether ``path`` names a bundle: its folder, or the ``plan.json`` in it."""
-    from graphopt.specialization.bundle.plan import folder_of
+    """Whether ``path`` names a bundle: its folder, or the ``manifest.json`` in it."""
+    from graphopt.specialization.bundle.names import bundle_at
 
-    return folder_of(Path(path)) is not None
+    return bundle_at(Path(path)) is not None
 
 
 __all__ = [

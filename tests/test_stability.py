@@ -10,7 +10,7 @@ import pytest
 from graphopt.debug import reproducer
 from graphopt.ir import json as json_ir
 from graphopt.profile import profile
-from graphopt.specialization.bundle import plan as bundle_plan
+from graphopt.specialization.bundle import manifest, names, read_manifest
 from graphopt.training import step_plan
 
 PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encoding="utf-8")
@@ -21,8 +21,11 @@ PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encodi
     [
         ("JSON IR", f"`graphopt`: {json_ir.VERSION} "),
         ("profiles", f"`graphopt_profile`: {profile._VERSION} "),
-        ("bundles", f"`{bundle_plan._MARK}`: {bundle_plan._VERSION} "),
-        ("bundles", f"read versions {bundle_plan._OLDER} and {bundle_plan._VERSION};"),
+        ("bundles", f"`{names.MARK}`: {manifest.VERSION} "),
+        (
+            "bundles",
+            f"read versions {', '.join(map(str, read_manifest.PLAN_VERSIONS))} and {manifest.VERSION};",
+        ),
         ("checkpoints", f"`version`: {step_plan._VERSION} "),
         ("reproducers", f"`format`: {reproducer._FORMAT} "),
     ],

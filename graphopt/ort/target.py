@@ -66,6 +66,11 @@ class Target:
         """The newest IR version that the runtime loads."""
         return _ceilings()[1]
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains of which the runtime has operators."""
+        return frozenset(domain for domain, _ in _schemas())
+
     def has_kernel(
         self, op_type: str, domain: str, opset: int, dtype: ir.DataType | str | None = None
     ) -> bool:

@@ -20,6 +20,7 @@ from graphopt.profile import (
     variants_of,
 )
 from graphopt.specialization.profitability import Policy
+from graphopt.specialization.provenance import Provenance
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.variant_records import VariantRecord, read_variants
@@ -63,6 +64,7 @@ class Specialized:
         report: the report of ``general`` and all variants.
         original: fingerprint of the original model.
         model: the versioned model; ``None`` for a bundle.
+        provenance: the device, the original's file and the options.
     """
 
     general: ir.Model = field(repr=False)
@@ -71,6 +73,7 @@ class Specialized:
     report: Report
     original: str
     model: ir.Model | None = field(default=None, repr=False)
+    provenance: Provenance = field(default_factory=Provenance, repr=False)
 
 
 def requested_variants(original: ir.Model, request: Specialization, policy: Policy) -> list[Variant]:

@@ -18,7 +18,7 @@ from graphopt.ort.loadable_model import Artifact
 from graphopt.process.child import Child
 from graphopt.profile import Guard
 from graphopt.specialization.bundle.loaded_bundle import Bundle
-from graphopt.specialization.bundle.plan import GENERAL_NAME
+from graphopt.specialization.bundle.names import GENERAL_NAME
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.footprint import measure
@@ -68,7 +68,7 @@ def variant_sizes_of_bundle(bundle: Bundle) -> list[Item]:
     models = {name: bundle.model(name) for name in bundle.names}
     weights = {name: _weights(_initializers(ir.graphs_of(model))) for name, model in models.items()}
     nodes = {name: ir.count_nodes(model.graph) for name, model in models.items()}
-    return _items(list(bundle.plan.variants), nodes, weights)
+    return _items(list(bundle.manifest.variants), nodes, weights)
 
 
 def variant_sizes_of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:

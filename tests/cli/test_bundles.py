@@ -16,7 +16,7 @@ import graphopt
 from graphopt import api
 from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
-from graphopt.specialization.bundle.plan import checksum
+from graphopt.specialization.bundle.manifest import checksum
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.text_tables import human_bytes
 
@@ -78,10 +78,10 @@ def test_only_another_bundle_replaces_a_bundle(invoke: Invoke, model: Path) -> N
     assert done.status == 0 and "wrote m.bundle" in "".join(_lines(done.out)[-1:]), done.err
     assert Path("m.bundle/static-2.onnx").is_file()
     assert invoke(*optimize, "m.bundle", "--variants", 1).status == 0
-    assert sorted(os.listdir("m.bundle")) == ["general.onnx", "plan.json", "static-1.onnx", "weights.bin"]
+    assert sorted(os.listdir("m.bundle")) == ["general.onnx", "manifest.json", "static-1.onnx", "weights.bin"]
     Path("m.bundle/notes.txt").write_text("mine")
     done = invoke(*optimize, "m.bundle")
-    assert done.status == 2 and "notes.txt is not part of the bundle" in done.err
+    assert done.status == 2 and "contains notes.txt, which its manifest does not list" in done.err
     assert "-o would write over p.json, which --profile names" in invoke(*optimize, "p.json").err
     Path("f.json").write_text("mine")
     done = invoke(*optimize, "f.json")
@@ -102,7 +102,7 @@ def test_run_reports_the_variant(invoke: Invoke, bundle: str) -> None:
 
 
 def test_run_reports_why_other_variants_did_not_match(invoke: Invoke, bundle: str) -> None:
-    done = invoke("run", f"{bundle}/plan.json", "--input-shape", "x:3x16", "-v")
+    done = invoke("run", f"{bundle}/manifest.json", "--input-shape", "x:3x16", "-v")
     lines = _lines(done.out + done.err)
     assert "variant general" in lines and "not static-1: dim 0 of 'x' is 3, not 1" in lines
     told = json.loads(invoke("run", bundle, "--input-shape", "x:1x16", "--json").out)
@@ -155,9 +155,9 @@ def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) 
     ]
     assert sum(line.startswith("verified") for line in _lines(done.out)) == 3
     shutil.copy(f"{bundle}/static-1.onnx", f"{bundle}/static-2.onnx")
-    plan = json.loads(Path(bundle, "plan.json").read_text())
+    plan = json.loads(Path(bundle, "manifest.json").read_text())
     plan["files"]["static-2.onnx"] = plan["files"]["static-1.onnx"]
-    Path(bundle, "plan.json").write_text(json.dumps({**plan, "checksum": checksum(plan)}))
+    Path(bundle, "manifest.json").write_text(json.dumps({**plan, "checksum": checksum(plan)}))
     told = json.loads(invoke("verify", model, bundle, "--json").out)
     assert not told["equal"] and not told["variants"]["static-2"]["equal"]
     assert told["variants"]["general"]["equal"]
@@ -181,13 +181,13 @@ def test_commands_that_accept_models_are_listed(invoke: Invoke, arguments: list[
 
 
 def test_a_command_on_a_bundle_can_be_repeated(invoke: Invoke, bundle: str) -> None:
-    done = invoke("run", f"{bundle}/plan.json", "--input-shape", "x:1x16", "--save-repro", "repro")
+    done = invoke("run", f"{bundle}/manifest.json", "--input-shape", "x:1x16", "--save-repro", "repro")
     assert done.status == 0, done.err
     shutil.rmtree(bundle)
     assert invoke("replay", "repro").status == 0
 
 
-@pytest.mark.parametrize("file", ["plan.json", "static-2.onnx", "weights.bin"])
+@pytest.mark.parametrize("file", ["manifest.json", "static-2.onnx", "weights.bin"])
 def test_a_changed_file_of_a_bundle_is_one_line(invoke: Invoke, model: Path, bundle: str, file: str) -> None:
     data = bytearray(Path(bundle, file).read_bytes())
     data[-20] ^= 1
@@ -202,5 +202,6 @@ def test_a_damaged_bundle_is_one_line(invoke: Invoke, bundle: str) -> None:
     for command in ("run", "inspect"):
         done = invoke(command, bundle)
         assert done.status == 3 and done.err.splitlines() == [
-            f"graphopt: the bundle {bundle} lacks weights.bin"
+            f"graphopt: the bundle {bundle} lacks weights.bin",
+            "hint: copy it again completely",
         ]

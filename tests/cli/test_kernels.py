@@ -251,7 +251,7 @@ def test_models_with_variants_have_kernels(invoke: Invoke, path: Path, form: str
             result = api.run(out, feeds)
         else:
             bundle = graphopt.load(out)
-            assert bundle.plan.native and not bundle.remarks
+            assert bundle.manifest.native and not bundle.remarks
             result = bundle.run(feeds)
         np.testing.assert_allclose(result["y"], api.run(path, feeds)["y"], rtol=1e-5, atol=1e-6)
 

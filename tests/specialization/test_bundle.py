@@ -1,8 +1,7 @@
-"""Bundles: saving, loading, dispatching, and rejecting damaged ones."""
+"""Bundles: saving, loading and dispatching."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -20,15 +19,16 @@ import pytest
 
 import graphopt
 from graphopt import api, config, ir
-from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure, UsageError
+from graphopt.errors import InvalidModel, ResourceLimit, UsageError
 from graphopt.profile import FusionStrategy, Guard, ValueProfile
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.bundle.loaded_bundle import Bundle
-from graphopt.specialization.bundle.plan import BundlePlan, checksum
+from graphopt.specialization.bundle.read_manifest import parse, read_manifest
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.disk_store import Store
 
-from ..model_testing import parse
+from ..model_testing import parse as parse_model
+from .bundle_files import edited
 
 #: y is x times a weight, shifted by a shape; i only says how much. The weight is large enough to be shared.
 MODEL = f"""
@@ -44,7 +44,7 @@ g (float[N, 16] x, int64 i) => (float[N, 32] y, int64[2] size)
 
 
 def _model() -> ir.Model:
-    return parse(MODEL)
+    return parse_model(MODEL)
 
 
 def _feeds(rows: int, i: int = 3) -> dict[str, np.ndarray]:
@@ -81,10 +81,10 @@ def _same(bundle: Bundle, feeds: dict[str, Any], model: ir.Model) -> None:
         np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6)
 
 
-def test_bundle_contains_plan_models_and_weights(found: Specialized, tmp_path: Path) -> None:
+def test_bundle_contains_manifest_models_and_weights(found: Specialized, tmp_path: Path) -> None:
     written = save_bundle(found, tmp_path / "b")
     assert [file.name for file in written] == [
-        "plan.json",
+        "manifest.json",
         "general.onnx",
         "static-1.onnx",
         "static-2.onnx",
@@ -93,10 +93,10 @@ def test_bundle_contains_plan_models_and_weights(found: Specialized, tmp_path: P
     ]
     assert sorted(os.listdir(tmp_path / "b")) == sorted(file.name for file in written)
     assert os.listdir(tmp_path) == ["b"]
-    plan = json.loads((tmp_path / "b" / "plan.json").read_text())
-    assert plan["model"] == ir.fingerprint(_model(), names=True)
-    assert [variant["name"] for variant in plan["variants"]] == ["static-1", "static-2", "dynamic-1"]
-    assert plan["versions"]["onnxruntime"]
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert manifest["model"] == ir.fingerprint(_model(), names=True)
+    assert [variant["name"] for variant in manifest["variants"]] == ["static-1", "static-2", "dynamic-1"]
+    assert manifest["versions"]["onnxruntime"]
 
 
 def test_shared_weight_is_written_once(folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_sessions_are_created_once_and_on_demand(folder: Path, monkeypatch: pyte
 
 
 def test_default_that_is_never_fed_becomes_a_constant(tmp_path: Path) -> None:
-    model = parse("g (float[N] x, float[1] k = {2}) => (float[N] y) { y = Mul(x, k) }")
+    model = parse_model("g (float[N] x, float[1] k = {2}) => (float[N] y) { y = Mul(x, k) }")
     x = np.ones(3, np.float32)
     found = _specialized(model, [{"x": x}] * 2)
     assert found.plan[0].guard.absent == ("k",)
@@ -202,7 +202,7 @@ def test_default_that_is_never_fed_becomes_a_constant(tmp_path: Path) -> None:
 
 
 def test_sequence_inputs(tmp_path: Path) -> None:
-    model = parse(
+    model = parse_model(
         "g (seq(float[N]) s, float[M] x) => (float[K] y) { a = ConcatFromSequence <axis = 0> (s)"
         "  r = Shape(x)  z = ConstantOfShape(r)  b = Add(x, z)  y = Concat <axis = 0> (a, b) }"
     )
@@ -218,7 +218,7 @@ def test_sequence_inputs(tmp_path: Path) -> None:
 def test_element_types_without_numpy_equivalent(tmp_path: Path) -> None:
     import ml_dtypes
 
-    model = parse("g (bfloat16[N] x) => (float[N] y) { y = Cast <to = 1> (x) }")
+    model = parse_model("g (bfloat16[N] x) => (float[N] y) { y = Cast <to = 1> (x) }")
     feeds = {"x": np.ones(2, ml_dtypes.bfloat16)}
     save_bundle(_specialized(model, [feeds]), tmp_path / "b")
     bundle = Bundle(tmp_path / "b")
@@ -226,7 +226,7 @@ def test_element_types_without_numpy_equivalent(tmp_path: Path) -> None:
 
 
 def test_bundle_without_variants(tmp_path: Path) -> None:
-    model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    model = parse_model("g (float[N] x) => (float[N] y) { y = Neg(x) }")
     found = Specialized(model, [], [], api.optimize(model, verify=False).report, "0")
     save_bundle(found, tmp_path / "b")
     bundle = Bundle(tmp_path / "b")
@@ -235,7 +235,7 @@ def test_bundle_without_variants(tmp_path: Path) -> None:
 
 
 def test_dynamic_variant_equal_to_the_general_model_is_dropped() -> None:
-    model = parse("g (float[N, M] x) => (float[N, M] y) { y = Neg(x) }")
+    model = parse_model("g (float[N, M] x) => (float[N, M] y) { y = Neg(x) }")
     runs = [{"x": np.ones(shape, np.float32)} for shape in ((1, 2), (3, 4))]
     found = _specialized(model, runs, "dynamic:1")
     assert found.branches == [] and found.report.variants[0].left_out == "it equals the general model"
@@ -271,7 +271,7 @@ def test_changed_weights_are_packed_again(folder: Path, tmp_path: Path) -> None:
     data = np.fromfile(folder / "weights.bin", np.float32)
     (data * 2).tofile(folder / "weights.bin")
     digest = hashlib.sha256((folder / "weights.bin").read_bytes()).hexdigest()
-    _edited(folder, lambda plan: plan["files"]["weights.bin"].update(sha256=digest))
+    edited(folder, lambda manifest: manifest["files"]["weights.bin"].update(sha256=digest))
     packed = _prepacked(folder, tmp_path / "cache")
     np.testing.assert_array_equal(
         packed.run(_feeds(2, 9))["y"], Bundle(folder, device="cpu").run(_feeds(2, 9))["y"]
@@ -294,7 +294,7 @@ def test_edited_weights_do_not_use_stale_prepacked_ones(folder: Path, tmp_path: 
     data = np.fromfile(folder / "weights.bin", np.float32)
     (data * 2).tofile(folder / "weights.bin")
     with pytest.raises(InvalidModel, match=r"weights\.bin does not match its checksum"):
-        _prepacked(folder, tmp_path / "cache").run(_feeds(4))
+        _prepacked(folder, tmp_path / "cache")
     packed = _prepacked(folder, tmp_path / "cache", check=False).run(_feeds(4))
     np.testing.assert_array_equal(packed["y"], Bundle(folder, device="cpu", check=False).run(_feeds(4))["y"])
 
@@ -331,7 +331,7 @@ def test_bundle_can_replace_the_bundle_that_it_was_built_from(folder: Path, tmp_
     model = old.model("general")  # its weight is in the folder
     runs = [_feeds(2)]
     save_bundle(_specialized(model, runs), folder)
-    assert sorted(os.listdir(folder)) == ["general.onnx", "plan.json", "static-1.onnx", "weights.bin"]
+    assert sorted(os.listdir(folder)) == ["general.onnx", "manifest.json", "static-1.onnx", "weights.bin"]
     assert os.listdir(tmp_path) == [folder.name]
     _same(Bundle(folder), _feeds(2), _model())
 
@@ -342,20 +342,22 @@ def test_empty_folder_is_used(found: Specialized, tmp_path: Path) -> None:
     assert Bundle(tmp_path / "b").names[-1] == "general"
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "plan.json"])
+@pytest.mark.parametrize("name", ["notes.txt", "manifest.json", "plan.json"])
 def test_folder_with_other_contents_is_not_replaced(found: Specialized, tmp_path: Path, name: str) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / name).write_text("{}")
-    with pytest.raises(UsageError, match=r"not a bundle( plan)?"):
+    with pytest.raises(UsageError, match=r"not (the manifest of )?a bundle"):
         save_bundle(found, tmp_path / "b")
     assert os.listdir(tmp_path) == ["b"] and os.listdir(tmp_path / "b") == [name]
 
 
 def test_bundle_with_foreign_files_is_not_replaced(found: Specialized, folder: Path) -> None:
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"notes\.txt is not part of the bundle"):
+    with pytest.raises(UsageError, match=r"contains notes\.txt, which its manifest does not list"):
         save_bundle(found, folder)
-    assert (folder / "notes.txt").read_text() == "mine" and Bundle(folder).names[0] == "static-1"
+    assert (folder / "notes.txt").read_text() == "mine"
+    (folder / "notes.txt").unlink()
+    assert Bundle(folder).names[0] == "static-1"
 
 
 def test_file_is_not_replaced(found: Specialized, tmp_path: Path) -> None:
@@ -399,162 +401,6 @@ def test_failure_keeps_the_older_bundle(
     assert os.listdir(folder.parent) == [folder.name]
 
 
-# Damage -------------------------------------------------------------------------------------------
-
-
-def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The bundle with an edited plan and, unless edited, a valid checksum."""
-    plan = json.loads((folder / "plan.json").read_text())
-    before, files = plan.get("checksum"), copy.deepcopy(plan.get("files"))
-    change(plan)
-    if plan.get("files") == files and files is not None:
-        named = [plan.get("general"), *plan.get("variants", ()), {"file": plan.get("weights")}]
-        for item in named:
-            name = item.get("file", "") if isinstance(item, dict) else ""
-            plan["files"].setdefault(name, {"bytes": 1, "sha256": "0" * 64})
-    if plan.get("checksum") == before:
-        plan["checksum"] = checksum(plan)
-    (folder / "plan.json").write_text(json.dumps(plan))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda plan: plan.update(graphopt_bundle=9), "unsupported plan version 9"),
-        (lambda plan: plan.pop("variants"), "malformed plan: variants missing"),
-        (lambda plan: plan.pop("model"), "malformed plan: model missing"),
-        (lambda plan: plan.update(general=3), "malformed plan: no general model"),
-        (lambda plan: plan["variants"].append(plan["variants"][0]), "duplicate variant names"),
-        (lambda plan: plan["variants"][0].update(name="general"), "duplicate variant names"),
-        (lambda plan: plan["variants"][0].pop("file"), "file outside of the bundle: ''"),
-        (lambda plan: plan["variants"][0].pop("guard"), "malformed guard: no mapping of inputs"),
-        (lambda plan: plan["variants"][0].update(file="/etc/passwd"), "outside of the bundle: '/etc/passwd'"),
-        (lambda plan: plan["general"].update(file="../m.onnx"), "outside of the bundle"),
-        (lambda plan: plan["general"].update(file="."), "outside of the bundle"),
-        (lambda plan: plan["general"].update(file="a\0b"), "outside of the bundle"),
-        (lambda plan: plan.update(weights="other.bin"), "lacks other.bin"),
-        (lambda plan: plan.update(inputs=[{"name": "x"}]), "malformed plan: type missing"),
-        (lambda plan: plan.update(inputs=[3]), "unsupported record format for an input"),
-        (lambda plan: plan["inputs"][0].update(dims=[True]), "unsupported record format for 'x'"),
-        (lambda plan: plan.update(versions=[]), "versions must be a mapping"),
-        (lambda plan: plan.update(checksum="0" * 64), "its checksum does not match"),
-        (lambda plan: plan.pop("checksum"), "its checksum does not match"),
-        (lambda plan: plan.pop("files"), "malformed plan: files missing"),
-        (lambda plan: plan.update(files=[]), "files must be a mapping"),
-        (lambda plan: plan["files"].pop("weights.bin"), "no checksum of weights.bin"),
-        (
-            lambda plan: plan["files"]["weights.bin"].pop("bytes"),
-            "no size or SHA-256 of the file 'weights.bin'",
-        ),
-        (
-            lambda plan: plan["files"]["weights.bin"].update(sha256=3),
-            "no size or SHA-256 of the file 'weights.bin'",
-        ),
-    ],
-)
-def test_malformed_plan_is_reported_in_one_line(
-    folder: Path, change: Callable[[dict[str, Any]], object], words: str
-) -> None:
-    with pytest.raises(InvalidModel) as failure:
-        Bundle(_edited(folder, change))
-    assert words in failure.value.message and "\n" not in failure.value.message
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"graphopt_bundle": 1', "[" * 100_000])
-def test_plan_that_is_not_json(folder: Path, text: str) -> None:
-    (folder / "plan.json").write_text(text)
-    with pytest.raises(InvalidModel, match="not JSON, or truncated"):
-        Bundle(folder)
-
-
-def test_link_out_of_the_folder_is_rejected(folder: Path) -> None:
-    (folder / "general.onnx").rename(folder.parent / "general.onnx")
-    (folder / "general.onnx").symlink_to(folder.parent / "general.onnx")
-    with pytest.raises(InvalidModel, match="file outside of the bundle"):
-        Bundle(folder)
-
-
-def test_missing_file(folder: Path) -> None:
-    (folder / "static-2.onnx").unlink()
-    with pytest.raises(InvalidModel, match=r"the bundle .* lacks static-2\.onnx"):
-        Bundle(folder)
-
-
-def test_damaged_model_is_reported_on_first_use(folder: Path) -> None:
-    (folder / "static-1.onnx").write_bytes(b"no model")
-    bundle = Bundle(folder)
-    _same(bundle, _feeds(4), _model())
-    with pytest.raises(InvalidModel, match=r"is damaged: static-1\.onnx does not match its checksum"):
-        bundle.run(_feeds(1))
-    with pytest.raises(RuntimeFailure, match=r"static-1 of .*onnxruntime can't load the model"):
-        Bundle(folder, check=False).run(_feeds(1))
-
-
-def _older(folder: Path) -> Path:
-    """The same bundle with a plan of format version 1."""
-
-    def change(plan: dict[str, Any]) -> None:
-        plan |= {"graphopt_bundle": 1, "digest": plan["files"]["weights.bin"]["sha256"]}
-        del plan["files"], plan["checksum"]
-
-    return _edited(folder, change)
-
-
-def test_bundle_of_format_version_1_loads(folder: Path) -> None:
-    bundle = Bundle(_older(folder))
-    _same(bundle, _feeds(1), _model())
-    assert not bundle.check()
-    data = bytearray((folder / "weights.bin").read_bytes())
-    data[100] ^= 4
-    (folder / "weights.bin").write_bytes(data)
-    with pytest.raises(InvalidModel, match=r"is damaged: weights\.bin"):
-        Bundle(folder).run(_feeds(1))
-
-
-_OTHER = "g (float[N, 16] x, int64 i) => (float[N, 16] q, int64[2] size) { q = Neg(x) size = Shape(x) }"
-
-
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (_OTHER, "it has outputs q, size instead of y, size"),
-        (
-            "g (float[N, 16] x, int64 k) => (float[N, 16] y, int64[2] size) { y = Neg(x) size = Shape(x) }",
-            "it has input 'k' of type i64[",
-        ),
-        (
-            "g (float[N, 16] x) => (int64[2] y, int64[2] size) { y = Shape(x) size = Shape(x) }",
-            "it has output 'y' of type i64[",
-        ),
-    ],
-)
-def test_variant_with_another_signature_is_rejected(folder: Path, other: str, words: str) -> None:
-    ir.save(parse(other), _older(folder) / "static-1.onnx")
-    bundle = Bundle(folder)
-    for use in (lambda: bundle.run(_feeds(1)), lambda: bundle.model("static-1")):
-        with pytest.raises(InvalidModel) as failure:
-            use()
-        assert words in failure.value.message
-    _same(bundle, _feeds(4), _model())
-
-
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 9])
-def test_each_flipped_bit_is_detected(folder: Path, step: int) -> None:
-    random, count = np.random.default_rng(0), 0
-    for file in sorted(folder.iterdir()):
-        whole = file.read_bytes()
-        for place in random.choice(len(whole), 180, replace=False)[::step]:
-            data = bytearray(whole)
-            data[place] ^= 1 << int(random.integers(8))
-            file.write_bytes(data)
-            with pytest.raises(InvalidModel):
-                Bundle(folder).check()
-            count += 1
-        file.write_bytes(whole)
-    assert count == 6 * 180 // step and Bundle(folder).check()
-
-
 # Replaced while it is loaded ----------------------------------------------------------------------
 
 
@@ -562,7 +408,7 @@ def test_each_flipped_bit_is_detected(folder: Path, step: int) -> None:
 def test_loaded_bundle_keeps_its_files_when_the_folder_is_replaced(folder: Path, is_gone: bool) -> None:
     bundle = Bundle(folder)
     _same(bundle, _feeds(1), _model())
-    other = parse(MODEL.replace("Add(z, f)", "Sub(z, f)"))
+    other = parse_model(MODEL.replace("Add(z, f)", "Sub(z, f)"))
     save_bundle(_specialized(other, [_feeds(4)]), folder)
     _same(Bundle(folder), _feeds(4), other)
     if is_gone:
@@ -575,7 +421,9 @@ def test_loaded_bundle_keeps_its_files_when_the_folder_is_replaced(folder: Path,
 def test_bundle_replaced_while_a_session_is_created(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphopt.ort import session
 
-    other = _specialized(parse(MODEL.replace("Add(z, f)", "Sub(z, f)")), [_feeds(1)] * 3 + [_feeds(4)] * 2)
+    other = _specialized(
+        parse_model(MODEL.replace("Add(z, f)", "Sub(z, f)")), [_feeds(1)] * 3 + [_feeds(4)] * 2
+    )
     create: Callable[..., Any] = session.create
     places: list[Path] = []
 
@@ -649,13 +497,13 @@ def test_reader_beside_killed_writers(
 
 
 def test_missing_bundle(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is not a bundle: it has no plan\.json"):
+    with pytest.raises(UsageError, match=r"is not a bundle: it has no manifest\.json"):
         Bundle(tmp_path)
 
 
-def test_plan_round_trips_through_json(folder: Path) -> None:
-    plan = BundlePlan.read(folder)
-    assert BundlePlan.from_dict(plan.to_dict()) == plan
-    assert plan.variants[0].guard == Guard(
+def test_manifest_round_trips_through_json(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    assert parse(manifest.to_dict()) == manifest
+    assert manifest.variants[0].guard == Guard(
         {"x": ValueProfile("tensor(float)", (1, 16)), "i": ValueProfile("tensor(int64)", (), (3,))}
     )

@@ -13,7 +13,7 @@ import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.specialization import measured_gain
-from graphopt.specialization.bundle.plan import BundlePlan
+from graphopt.specialization.bundle.read_manifest import parse, read_manifest
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.ratios import Band, Comparison
@@ -79,10 +79,10 @@ def test_models_share_the_budget_and_are_tuned_for_their_own_shapes(fake: dict[s
 
 def test_each_variant_of_a_bundle_has_its_own_session_options(fake: dict[str, Any], tmp_path: Path) -> None:
     graphopt.save_bundle(specialized(bundle=True), tmp_path / "bundle")
-    plan = BundlePlan.read(tmp_path / "bundle")
+    plan = read_manifest(tmp_path / "bundle")
     assert all("threads" in (plan.session_options_of(name) or "") for name in plan.models)
     other = replace(plan, variants=(replace(plan.variants[0], session_options="{}"), plan.variants[1]))
-    assert BundlePlan.from_dict(other.to_dict()).session_options_of("static-1") == "{}"
+    assert parse(other.to_dict()).session_options_of("static-1") == "{}"
 
 
 def test_budgets_that_are_too_small_for_all_models_are_refused() -> None:

@@ -89,7 +89,7 @@ def command(
     from graphopt.ir.signature import Signature
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.loaded_bundle import Bundle
-    from graphopt.specialization.bundle.plan import GENERAL_NAME
+    from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.util import npz

@@ -89,7 +89,7 @@ def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.specialization.bundle.loaded_bundle import Bundle
-    from graphopt.specialization.bundle.plan import GENERAL_NAME
+    from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
     if "dims" in run.options or "dim_ranges" in run.options:
@@ -99,7 +99,7 @@ def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool
     bundle, model = Bundle(candidate), api.load_model(original)
     bundle.check()
     resolve_options.chosen_device(run)
-    guards = {variant.name: variant.guard for variant in bundle.plan.variants}
+    guards = {variant.name: variant.guard for variant in bundle.manifest.variants}
     found = {}
     for name in bundle.names:
         with run.console.progress(f"verifying {name}"):

@@ -163,12 +163,12 @@ class Recording:
         return self._name(target)
 
     def _keep_model_or_bundle(self, path: Path) -> str:
-        from graphopt.specialization.bundle.plan import folder_of
+        from graphopt.specialization.bundle.names import bundle_at
 
-        bundle = folder_of(path)
+        bundle = bundle_at(path)
         if bundle is None:
             return self._keep_models(path) if path.is_dir() else self._keep_model(path)
-        kept = self._keep_folder(bundle)
+        kept = self._keep_folder(bundle) if bundle.is_dir() else self._keep_file(bundle)
         return kept if bundle == path else f"{kept}/{path.name}"
 
     def _keep_model(self, path: Path) -> str:

@@ -38,6 +38,7 @@ def choice_notes(bundle: Bundle, feeds: Mapping[str, Any], *, verbose: int) -> I
 
 def output(run: Run, bundle: Bundle) -> Output:
     """The contents of ``bundle``."""
+    from graphopt.specialization.bundle.manifest import port_dict
     from graphopt.specialization.variant_sizes import measured, variant_sizes_of_bundle
 
     items = variant_sizes_of_bundle(bundle)
@@ -45,38 +46,36 @@ def output(run: Run, bundle: Bundle) -> Output:
         device = resolve_options.chosen_device(run, explains_auto=False)
         with run.console.progress("measuring sessions"):
             items = measured(items, bundle, device)
-    plan, checked = bundle.plan, bundle.check()
+    manifest, checked = bundle.manifest, bundle.check()
     data = {
         "path": str(bundle.folder),
-        "model": plan.model,
-        "versions": plan.versions,
+        "model": manifest.model,
+        "versions": manifest.versions,
         "files": bundle.sizes,
         "checked": checked,
-        "inputs": plan.to_dict()["inputs"],
-        "outputs": plan.to_dict()["outputs"],
+        "inputs": [port_dict(port) for port in manifest.signature.inputs],
+        "outputs": [port_dict(port) for port in manifest.signature.outputs],
         "variants": [item.to_dict() for item in items],
     }
     return Output(data, [*_bundle_blocks(bundle, checked), *variant_blocks(items, run.verbose)])
 
 
 def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
-    from graphopt.specialization.bundle.plan import PLAN
-
-    plan, sizes = bundle.plan, bundle.sizes
+    manifest, sizes = bundle.manifest, bundle.sizes
     yield Line(f"{bundle.folder}", "title")
     facts = Table(["", ""], "<<")
-    all_bytes = sum(sizes.values()) + (bundle.folder / PLAN).stat().st_size
+    all_bytes = sum(sizes.values()) + (bundle.folder / manifest.own_file).stat().st_size
     facts.add("bundle", f"{human_bytes(all_bytes)} in {counted(len(sizes) + 1, 'file')}")
-    if plan.weights is not None:
-        facts.add("weights", f"{human_bytes(sizes[plan.weights])} in {plan.weights}")
+    if manifest.weights is not None:
+        facts.add("weights", f"{human_bytes(sizes[manifest.weights])} in {manifest.weights}")
     older = "written by an older graphopt, and do not cover all files; write the bundle again"
     facts.add("checksums", "correct" if checked else older)
-    facts.add("versions", ", ".join(f"{name} {text}" for name, text in plan.versions.items()))
-    facts.add("original", f"fingerprint {plan.model}")
+    facts.add("versions", ", ".join(f"{name} {text}" for name, text in manifest.versions.items()))
+    facts.add("original", f"fingerprint {manifest.model}")
     yield facts
     yield ""
     ports = Table(["", "name", "type", ""], "<<<<")
-    for direction, found in (("input", plan.signature.inputs), ("output", plan.signature.outputs)):
+    for direction, found in (("input", manifest.signature.inputs), ("output", manifest.signature.outputs)):
         for port in found:
             ports.add(direction, port.name, port, "" if port.role == "required" else port.role)
     yield ports

@@ -14,29 +14,32 @@ from typing import TypeVar
 from graphopt.errors import GraphoptError, InvalidModel, unwritable
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.publish import ScratchFolder
-from graphopt.specialization.bundle.plan import BundlePlan
+from graphopt.specialization.bundle.manifest import Manifest
+from graphopt.specialization.bundle.read_manifest import read_manifest
 
 T = TypeVar("T")
 
 #: Maximum number of attempts to open a bundle that is being replaced.
 _TRIES = 100
+#: Flags that open a file; a file of a named pipe's kind, which a race may substitute, must not block.
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 #: Block size for reading, in bytes.
 _BLOCK = 1 << 20
 
 
 class BundleFiles:
-    """The plan and the files of one bundle. The files are kept open, so that the folder may be removed.
+    """The manifest and the files of one bundle. The files are kept open, so that the folder may be removed.
 
     Args:
         folder: the folder of the bundle.
-        check: compare the size and the SHA-256 of each file with the plan, before its first use.
+        check: compare the size and the SHA-256 of all files with the manifest.
 
     Attributes:
-        plan: the plan.
+        manifest: the manifest.
 
     Raises:
         UsageError: the bundle does not exist, or can't be read.
-        InvalidModel: the plan is damaged, or a file is missing.
+        InvalidModel: the manifest is damaged, or a file is missing or differs.
     """
 
     def __init__(self, folder: Path, *, check: bool) -> None:
@@ -44,23 +47,24 @@ class BundleFiles:
         self._copy: ScratchFolder | None = None
         self._checked: set[str] = set()
         self._lock = ForkSafeLock(threading.RLock)
-        self.plan, self._open = self._opened()
+        self.manifest, self._open = self._opened()
         weakref.finalize(self, _close, list(self._open.values()))
+        self.check(*self.manifest.files)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each file except the plan, in bytes."""
-        return {name: os.fstat(self._open[name]).st_size for name in self.plan.files}
+        """The size of each file except the manifest, in bytes."""
+        return {name: os.fstat(self._open[name]).st_size for name in self.manifest.files}
 
     def check(self, *names: str) -> None:
-        """Compare files with their checksums in the plan, once, if checks are enabled.
+        """Compare files with their checksums in the manifest, once, if checks are enabled.
 
         Raises:
             InvalidModel: a file differs.
         """
         with self._lock:
             for name in names if self._checks else ():
-                expected = self.plan.sums.get(name)
+                expected = self.manifest.sums.get(name)
                 if expected is None or name in self._checked:
                     continue
                 size, digest = _read(self._open[name])
@@ -80,7 +84,7 @@ class BundleFiles:
             InvalidModel: the model or the weights are damaged.
             ResourceLimit: the disk has no space for a copy.
         """
-        self.check(name, *([self.plan.weights] if self.plan.weights else []))
+        self.check(name, *([self.manifest.weights] if self.manifest.weights else []))
         if self._is_in_place():
             try:
                 found = function(self._folder / name)
@@ -94,27 +98,27 @@ class BundleFiles:
 
     def weights_key(self) -> str:
         """A key that identifies the contents of the file of weights."""
-        name = self.plan.weights
+        name = self.manifest.weights
         if name is None:
             return ""
-        if self._checks and name in self.plan.sums:
+        if self._checks and name in self.manifest.sums:
             self.check(name)
-            return self.plan.sums[name].sha256
+            return self.manifest.sums[name].sha256
         found = os.fstat(self._open[name])
-        return f"{self.plan.digest}:{found.st_size}:{found.st_mtime_ns}"
+        return f"{self.manifest.digest}:{found.st_size}:{found.st_mtime_ns}"
 
-    def _opened(self) -> tuple[BundlePlan, dict[str, int]]:
-        """The plan, and file descriptors by name; the folder's name is ``.``."""
+    def _opened(self) -> tuple[Manifest, dict[str, int]]:
+        """The manifest, and file descriptors by name; the folder's name is ``.``."""
         for tries_left in reversed(range(_TRIES)):
             opened: dict[str, int] = {}
             try:
                 with contextlib.suppress(PermissionError):  # Windows can't open folders
                     opened["."] = os.open(self._folder, os.O_RDONLY)
-                plan = BundlePlan.read(self._folder)
-                for name in plan.files:
-                    opened[name] = os.open(self._folder / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                found = read_manifest(self._folder)
+                for name in found.files:
+                    opened[name] = os.open(self._folder / name, _READ)
                 if _is_at(self._folder, opened) or not tries_left:
-                    return plan, opened
+                    return found, opened
             except (GraphoptError, OSError) as error:
                 if _is_at(self._folder, opened) or not tries_left:
                     _close(list(opened.values()))
@@ -131,7 +135,7 @@ class BundleFiles:
         with self._lock:
             if self._copy is None:
                 copy = ScratchFolder()
-                for name in self.plan.files:
+                for name in self.manifest.files:
                     target = copy.path / name
                     try:
                         target.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,8 @@ from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.bundle.file_snapshot import BundleFiles
-from graphopt.specialization.bundle.plan import PLAN, folder_of
+from graphopt.specialization.bundle.manifest import Manifest
+from graphopt.specialization.bundle.names import MANIFEST, bundle_at
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
@@ -46,26 +47,26 @@ class Bundle:
     'general'
 
     Args:
-        path: the folder, or the plan in it.
+        path: the folder, or the manifest in it.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default that of the settings.
         threads: threads within an operator; by default onnxruntime's choice.
         optimizations: onnxruntime's optimization level, ``default`` or ``off``.
         session_options: apply the session options that the model's metadata recommends for the device.
         prepack: cache the weights that onnxruntime packs for this machine in the store, and map them from the
             store.
-        check: compare the size and the SHA-256 of each file with the plan before its first use, at about 1 to
-            2 GB per second. Otherwise damage is not detected.
+        check: compare the size and the SHA-256 of each file with the manifest, at about 1 to 2 GB per second.
+            Otherwise damage is not detected.
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
     Attributes:
         folder: its folder.
-        plan: its contents.
+        manifest: its contents.
         remarks: the reasons why variants run without cached weights or without native kernels.
 
     Raises:
         UsageError: the bundle does not exist.
-        InvalidModel: the plan is damaged, or a file is missing.
+        InvalidModel: the manifest is damaged, or a file is missing or damaged.
     """
 
     def __init__(
@@ -79,12 +80,12 @@ class Bundle:
         prepack: bool = False,
         check: bool = True,
     ) -> None:
-        found = folder_of(Path(path))
+        found = bundle_at(Path(path))
         if found is None:
-            raise UsageError(f"{path} is not a bundle: it has no {PLAN}")
+            raise UsageError(f"{path} is not a bundle: it has no {MANIFEST}")
         self.folder = found
         self._files = BundleFiles(found, check=check)
-        self.plan = self._files.plan
+        self.manifest = self._files.manifest
         self._settings = config.current()  # sessions may be created by another thread, with other settings
         self._device = device
         self._threads = threads
@@ -92,8 +93,8 @@ class Bundle:
         self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
         self.remarks: list[str] = []
-        self._names = list(self.plan.models)
-        self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
+        self._names = list(self.manifest.models)
+        self._dispatch = compile_guards([variant.guard for variant in self.manifest.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
         self._lock = ForkSafeLock()
 
@@ -115,9 +116,18 @@ class Bundle:
         return list(self._names)
 
     @property
+    def plan(self) -> Manifest:
+        """The former name of :attr:`manifest`, which is removed in 0.3."""
+        import warnings
+
+        message = "Bundle.plan is called Bundle.manifest since version 0.2"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.manifest
+
+    @property
     def signature(self) -> Signature:
         """The inputs and outputs."""
-        return self.plan.signature
+        return self.manifest.signature
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Run the variant that :meth:`choose` selects; returns the outputs by name, in the model's order.
@@ -174,14 +184,14 @@ class Bundle:
     def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
         """The violated assumptions of each variant for ``feeds``; empty if its guard holds."""
         feeds = native_feeds(feeds)
-        return {variant.name: variant.guard.explain(feeds) for variant in self.plan.variants}
+        return {variant.name: variant.guard.explain(feeds) for variant in self.manifest.variants}
 
     def session(self, name: str) -> InferenceSession:
         """The session of a variant, created on first use.
 
         Raises:
             UsageError: the variant does not exist.
-            InvalidModel: the file of the variant is damaged, or its signature differs from that of the plan.
+            InvalidModel: the file of the variant is damaged, or its signature is not that of the manifest.
             RuntimeFailure: onnxruntime can't load the variant, or the device can't be used.
         """
         number = self._number(name)
@@ -192,7 +202,7 @@ class Bundle:
 
         Raises:
             UsageError: the variant does not exist.
-            InvalidModel: the file of the variant is damaged, or its signature differs from that of the plan.
+            InvalidModel: the file of the variant is damaged, or its signature is not that of the manifest.
         """
         found = self._files.use(self._file(name), ir.load)
         check_signature(name, Signature.of(found), self.signature)
@@ -204,23 +214,23 @@ class Bundle:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each file except the plan, in bytes."""
+        """The size of each file except the manifest, in bytes."""
         return self._files.sizes
 
     def check(self) -> bool:
-        """Compare all files with the plan's checksums; returns whether all files have a checksum.
+        """Compare all files with the manifest's checksums; returns whether all files have a checksum.
 
         Bundles of format version 1 have a checksum of the weights only.
 
         Raises:
             InvalidModel: a file differs.
         """
-        self._files.check(*self.plan.files)
-        return self._checks and all(name in self.plan.sums for name in self.plan.files)
+        self._files.check(*self.manifest.files)
+        return self._checks and all(name in self.manifest.sums for name in self.manifest.files)
 
     def _file(self, name: str) -> str:
         self._number(name)
-        return self.plan.models[name]
+        return self.manifest.models[name]
 
     @cached_property
     def device(self) -> Device:
@@ -261,10 +271,10 @@ class Bundle:
 
     def _choice(self, name: str) -> SessionChoice:
         """The recommended session options, and the native kernels of the variant."""
-        text = self.plan.session_options_of(name) if self._use_session_options else None
+        text = self.manifest.session_options_of(name) if self._use_session_options else None
         choice = recommended_by(text, self.device)
         remarks = [] if choice.remark is None else [choice.remark]
-        if name in self.plan.native:
+        if name in self.manifest.native:
             model = self._files.use(self._file(name), ir.load)
             libraries = Toolchain(self._settings, self.device).libraries(model)
             choice |= libraries.choice

@@ -13,7 +13,7 @@ from graphopt.ort.crash_risks import crash_risk
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import Child
 from graphopt.specialization.bundle.loaded_bundle import Bundle
-from graphopt.specialization.bundle.plan import GENERAL_NAME
+from graphopt.specialization.bundle.names import GENERAL_NAME
 from graphopt.specialization.shared_buffer_checks import shared_names
 from graphopt.specialization.shared_buffer_runs import copies
 from graphopt.util.ort_array_conversion import from_ort_value

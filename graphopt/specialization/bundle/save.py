@@ -1,9 +1,10 @@
-"""Save a bundle: a folder with a model per variant, one file of weights, and the plan."""
+"""Save a bundle: a folder with a model per variant, one file of weights, kernels, and the manifest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphopt import ir, publish
@@ -14,15 +15,17 @@ from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
 from graphopt.specialization.build_variants import Specialized
-from graphopt.specialization.bundle.plan import (
+from graphopt.specialization.bundle.kernel_files import BundleKernels
+from graphopt.specialization.bundle.manifest import BundleTarget, FileSum, Manifest, Operators
+from graphopt.specialization.bundle.names import (
     GENERAL,
     GENERAL_NAME,
+    MANIFEST,
     PLAN,
     WEIGHTS,
-    BundlePlan,
-    FileSum,
-    folder_of,
+    bundle_at,
 )
+from graphopt.specialization.bundle.read_manifest import read_manifest
 from graphopt.util.argument_checks import checked
 from graphopt.util.disk_store import file_digest
 
@@ -32,7 +35,7 @@ _DEFAULTS = "{}"
 
 @checked
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
-    """Save ``found`` to ``folder``; returns the files, the plan first.
+    """Save ``found`` to ``folder``, without kernels; returns the files, the manifest first.
 
     Weights that models share are written once. A temporary folder beside ``folder`` replaces it atomically,
     so that ``folder`` contains either the old or the new bundle, even if the process is killed. Of concurrent
@@ -45,16 +48,28 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
         UsageError: the folder has other contents, or can't be written.
         ResourceLimit: the disk is full.
     """
-    folder = Path(folder)
+    return save_with_kernels(found, Path(folder), BundleKernels())
+
+
+def save_with_kernels(found: Specialized, folder: Path, kernels: BundleKernels) -> list[Path]:
+    """As :func:`save_bundle`, with the libraries of ``kernels``."""
     if folder.is_symlink():
         folder = folder.resolve()
     check_replaceable(folder)
+    with publish.writing_folder(folder, _check_replaceable) as new:
+        written = write_files(found, new, kernels)
+    return [folder / file.name for file in written]
+
+
+def write_files(found: Specialized, folder: Path, kernels: BundleKernels) -> list[Path]:
+    """Write the files of a bundle to the new ``folder``; returns them, the manifest first. Raises OSError."""
     models = {GENERAL: found.general}
     models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
-    with publish.writing_folder(folder, _check_replaceable) as new:
-        written = ir.save_together(models, new, WEIGHTS)
-        written.insert(0, _plan(found, written).write(new))
-    return [folder / file.name for file in written]
+    written = ir.save_together(models, folder, WEIGHTS)
+    for name, library in kernels.files.items():
+        shutil.copyfile(library, folder / name)
+        written.append(folder / name)
+    return [_manifest(found, written, kernels).write(folder), *written]
 
 
 def check_replaceable(folder: Path) -> None:
@@ -78,18 +93,18 @@ def _check_replaceable(folder: Path) -> None:
         return
     hint = "choose a new folder, or that of an older bundle"
     try:
-        known = None if folder_of(folder) is None else [PLAN, *BundlePlan.read(folder).files]
+        found = None if bundle_at(folder) is None else read_manifest(folder)
     except GraphoptError as error:
         raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
-    if known is None:
+    if found is None:
         raise UsageError(f"{folder} is not replaced: not a bundle", hint=hint)
-    other = next((name for name in inside if name not in known), None)
+    other = next((name for name in inside if name not in (MANIFEST, PLAN, *found.files)), None)
     if other is not None:
         raise UsageError(f"{folder} is not replaced: {other} is not part of the bundle", hint=hint)
 
 
-def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
-    """The plan of a bundle with ``files``."""
+def _manifest(found: Specialized, files: Sequence[Path], kernels: BundleKernels) -> Manifest:
+    """The manifest of a bundle with ``files``."""
     sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
     options = {branch.name: branch.model.metadata_props.get(SESSION_OPTIONS) for branch in found.branches}
     of_general = found.general.metadata_props.get(SESSION_OPTIONS)
@@ -98,8 +113,13 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         for record in found.plan
     )
     models = {branch.name: branch.model for branch in found.branches} | {GENERAL_NAME: found.general}
-    found_versions = (("graphopt", version_of("graphopt")), ("onnxruntime", Target().version))
-    return BundlePlan(
+    runtime = Target(found.provenance.device)
+    versions = {
+        "graphopt": version_of("graphopt"),
+        "onnxruntime": runtime.version,
+        "onnx": version_of("onnx"),
+    }
+    return Manifest(
         found.original,
         variants,
         Signature.of(found.general),
@@ -107,6 +127,33 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         weights=WEIGHTS if WEIGHTS in sums else None,
         sums=sums,
         session_options=of_general,
-        versions={name: text for name, text in found_versions if text},
+        versions={name: text for name, text in versions.items() if text},
         native=tuple(name for name, model in models.items() if graphopt_operators.has_groups(model)),
+        kernels=kernels.entries,
+        target=BundleTarget(
+            runtime.device.kind,
+            runtime.provider,
+            ".".join(runtime.version.split(".")[:2]),
+            kernels.system,
+            kernels.machine,
+            kernels.cpu_level,
+        ),
+        operators=_operators(models, runtime),
+        original=found.provenance.original,
+        settings=found.provenance.settings,
     )
+
+
+def _operators(models: Mapping[str, ir.Model], runtime: Target) -> Operators:
+    """The operator sets of ``models``, and the domains that need a library."""
+    opsets: dict[str, int] = {}
+    needed: dict[str, None] = {}
+    provided = {*runtime.domains, "", graphopt_operators.NATIVE_DOMAIN}
+    for model in models.values():
+        for domain, version in model.graph.opset_imports.items():
+            opsets[domain] = max(version, opsets.get(domain, 0))
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                if node.domain not in provided and node.op_identifier() not in model.functions:
+                    needed[node.domain] = None
+    return Operators(dict(sorted(opsets.items())), tuple(sorted(needed)))
