@@ -263,7 +263,9 @@ def test_each_entry_of_a_wrong_type_is_refused_despite_a_valid_checksum(folder: 
         old = _parent(json.loads((folder / "manifest.json").read_text()), path)[path[-1]]
         if name in _ANY or (value is None and name in _NULLABLE) or name.startswith("settings"):
             continue
-        takes_text = name.rpartition(".")[0].endswith(("dims", "shape")) or (old is None and name in _NULLABLE)
+        takes_text = name.rpartition(".")[0].endswith(("dims", "shape")) or (
+            old is None and name in _NULLABLE
+        )
         if type(value) is type(old) or (isinstance(value, str) and takes_text):
             continue  # another value of the right type
 
