@@ -68,7 +68,7 @@ class Target:
 
     @property
     def domains(self) -> frozenset[str]:
-        """The domains of which the runtime has operators."""
+        """The domains of the operators that the runtime implements."""
         return frozenset(domain for domain, _ in _schemas())
 
     def has_kernel(
