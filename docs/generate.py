@@ -146,18 +146,21 @@ def fused_operators() -> dict[str, Made]:
     return found
 
 
-def _since(op: str) -> int:
-    """The opset version that introduced a standard operator."""
-    return min(schema.since_version for schema in defs.get_all_schemas_with_history() if schema.name == op)
+def _since(op: str) -> int | str:
+    """The opset version that introduced a standard operator; empty for onnxruntime's own in this domain."""
+    known = [schema.since_version for schema in defs.get_all_schemas_with_history() if schema.name == op]
+    return min(known, default="")
 
 
 def _operators_table() -> list[str]:
     """The requirements of each fused operator."""
     lines = [
         "The table lists the fused operators and their requirements. Operators of `com.microsoft` exist only",
-        "in onnxruntime: they require no opset, and `--portable` excludes them. Operators of the standard",
-        "require an opset; `--target-opset` converts a model to it. The column *device* has an entry if the",
-        "shipped [costs](cost.md) select the operator only on this device.",
+        "in onnxruntime: they require no opset, and `--portable` excludes them. The same holds for",
+        "`SimplifiedLayerNormalization`, which onnxruntime adds to the standard's domain. onnx.checker rejects it;",
+        "from opset 23 on, RMSNorm becomes the standard's `RMSNormalization`. Operators of the standard require an",
+        "opset; `--target-opset` converts a model to it. The column *device* has an entry if the shipped [costs](cost.md)",
+        "select the operator only on this device.",
         "",
         "| operator | from opset | device | patterns |",
         "|---|---|---|---|",

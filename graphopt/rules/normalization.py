@@ -14,7 +14,6 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.building_blocks import normalization_operators
 from graphopt.rules.building_blocks import normalization_patterns as patterns
-from graphopt.rules.building_blocks.axes import reduce
 from graphopt.rules.building_blocks.kernel_availability import require_kernel
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.shape_equality import keeps_shape_of, same_shape
@@ -35,35 +34,8 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: 
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
-    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) with scale 1."""
+    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) with scale 1, SimplifiedLayerNormalization before opset 23."""
     return _core(op, m, normalization_operators.RMS, x, eps, scale)
-
-
-@fusion(
-    patterns.scaled_rms_norms,
-    pattern="RMSNorm for onnxruntime to fuse",
-    anchors=(),
-    tags=("onnxruntime:SimplifiedLayerNormFusion",),
-)
-def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: ir.Value) -> Outcome:
-    """RMSNorm before opset 23, in other forms → x / Sqrt(mean(x^2) + eps) * scale.
-
-    onnxruntime fuses this form. Opset 23 introduced RMSNormalization.
-    """
-    rank, dtype = m.rank(x), m.dtype(x)
-    if m.version >= normalization_operators.RMS.since or m.cx.options.portable:
-        return m.no("the opset has an operator for it, or --portable is set", x)
-    if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
-        return m.no("not of type float, of unknown rank, or the scale is not a vector", x)
-    if (
-        normalization_operators.first_axis(m, rank) != rank - 1
-        or ir.scalar_of(eps) is None
-        or not keeps_shape_of(m, x)
-    ):
-        return m.no("it is not taken over the last axis, or constants broadcast it", x)
-    square = op.Pow(x, np.array(2, np.float32))
-    mean = reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
-    return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, eps))), scale)
 
 
 def _core(

@@ -10,7 +10,6 @@ WRITE_NONE = {
     "layer-norm-spelling",
     "layer-norm-spelling-by-batch-norm",
     "norm-of-skip-norm",
-    "rms-norm-spelling",
 }
 
 

@@ -30,8 +30,10 @@ class Kind:
 
 
 LAYER, RMS = Kind("LayerNormalization", 17), Kind("RMSNormalization", 23)
-#: All normalization operators with a scale; the last is onnxruntime's own.
-OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
+#: RMSNormalization under onnxruntime's own name, which the standard does not define.
+RUNTIME_RMS = Kind("SimplifiedLayerNormalization", 1)
+#: All normalization operators with a scale.
+OPERATORS = (LAYER.name, RMS.name, RUNTIME_RMS.name)
 #: The rule named in reports on a sum and a normalization that are not fused.
 SKIP_RULE = "skip-norm"
 
@@ -46,15 +48,20 @@ def write_unscaled(
     dtype: ir.DataType,
     epsilon: float,
 ) -> ir.Value:
-    """Build a normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
+    """Build a normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on.
+
+    Before opset 23, the operator for RMS is onnxruntime's own, unless ``--portable`` is set.
+    """
     size = ir.all_ints(dims[first:])
     if size is None:
         m.refuse(
             "the size of the last axes is unknown", x, hint="fix it with --dim, if it is that of an input"
         )
+    if kind is RMS and m.version < RMS.since and not m.cx.options.portable:
+        kind = RUNTIME_RMS
     require_kernel(m, kind.name, x, domain="", since=kind.since)
     attributes = {"axis": first - len(dims), "epsilon": epsilon}
-    if dtype == ir.DataType.DOUBLE:
+    if dtype == ir.DataType.DOUBLE and kind is not RUNTIME_RMS:
         attributes["stash_type"] = int(dtype)
     return op.fused(op.node(kind.name, [x, np.ones(size, dtype.numpy())], attributes))
 

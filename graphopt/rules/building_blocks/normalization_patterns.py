@@ -83,16 +83,6 @@ def rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
         yield from _scaled(op, x, variance, scale)
 
 
-def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
-    """x / Sqrt(mean(x^2) + eps) * scale, except the form that onnxruntime fuses itself."""
-    for square in _squares(op, x):
-        variance = _variance(op, square, b, eps)
-        for core in _quotients(op, x, variance):
-            if square.op_types != ("Pow",) or core.op_types != ("Div",):
-                yield op.Mul(core, scale.constant())
-        yield from _scaled(op, x, variance, scale.constant())
-
-
 def layer_norms_by_batch_norm(
     op: Any, x: Any, before: Any, after: Any, a: Any, b: Any, c: Any, n: Any
 ) -> Any:
