@@ -1,23 +1,35 @@
-"""Fusions of -O3 in small decoders with key-value caches, as exporters write them.
+"""Fusions of -O3 in small decoders with key-value caches, as exporters write them, and their latency.
 
     pip install graphopt[decoders]
     python -m benchmarks.decoder_fusions export DIR
     python -m benchmarks.decoder_fusions count DIR [--docs docs/benchmarks.md]
+    python -m benchmarks.decoder_fusions time DIR [--docs docs/benchmarks.md]
 
-``export`` writes 28 decoders with random weights: 7 architectures, in float16 and float32, by torch's exporters
-based on TorchScript and on dynamo. ``count`` optimizes each of them with and without a verification, and counts
-the attentions, normalizations and rotary embeddings that became one operator. float16 models are optimized for CUDA,
-because onnxruntime's CPU kernels support few operators of this type; no GPU is required.
+``export`` writes 28 decoders with 2 layers and random weights: 7 architectures, in float16 and float32, by
+torch's exporters based on TorchScript (attention as separate operators) and on dynamo
+(scaled_dot_product_attention). ``count`` optimizes each of them, verifies the result on the CPU, and counts
+the attentions, normalizations and rotary embeddings that became one operator. float16 models are optimized
+for CUDA, because onnxruntime's kernels for CPUs support few operators of this type; no GPU is required.
+``time`` compares the latency of the float32 models before and after, for a prompt and for one decoding step.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from benchmarks import doc_tables
+from graphopt import api, ir
+from graphopt.timing.alternating_runs import RaceLimits, Setup
+from graphopt.timing.compare_speed import compare_speed
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi", "gpt_neox")
 DTYPES = ("float16", "float32")
@@ -29,8 +41,22 @@ WORDS, LAYERS = 128, 2
 BATCH, PAST, NEW = 2, 6, 3
 #: The number of keys that a query of Mistral attends to.
 WINDOW = 5
-#: The relation of the dims that exporters name separately.
-RELATION = "total=past+seq"
+#: The facts about dims that the exported models do not state.
+RANGES = {"batch": (1, None), "seq": (1, None)}
+#: Operators that count as fused, by the kind of computation.
+FUSED = {
+    "attention": ("MultiHeadAttention", "GroupQueryAttention", "Attention"),
+    "norm": (
+        "LayerNormalization",
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    ),
+    "rotary": ("RotaryEmbedding",),
+}
+#: Batches, past and new tokens of the timed runs.
+RUNS = {"prompt": (1, 0, 128), "step": (1, 128, 1)}
 
 
 @dataclass(frozen=True)
@@ -47,7 +73,7 @@ class Decoder:
         return f"{self.architecture}_{self.dtype}_{self.exporter}"
 
     @property
-    def mixers(self) -> dict[str, int]:
+    def expected(self) -> dict[str, int]:
         """The numbers of attentions, normalizations and rotary embeddings in the model."""
         norms = 2 * LAYERS + 1
         if self.architecture == "qwen3":
@@ -134,7 +160,11 @@ def export(decoder: Decoder, path: Path, width: int) -> None:
     options["output_names"] = ["logits", *present]
     with torch.no_grad():
         if decoder.exporter == "torchscript":
-            axes = {**own, "logits": {0: "batch", 1: "seq"}, **{name: {0: "batch", 2: "total"} for name in present}}
+            axes = {
+                **own,
+                "logits": {0: "batch", 1: "seq"},
+                **{name: {0: "batch", 2: "total"} for name in present},
+            }
             torch.onnx.export(
                 Step(), (ids, mask, positions, *past), str(path), dynamo=False, dynamic_axes=axes, **options
             )
@@ -161,17 +191,127 @@ def _export_all(folder: Path, only: str, width: int) -> None:
             print(f"{decoder.name}: not exported: {str(error)[:300]}", file=sys.stderr, flush=True)
 
 
+@dataclass(frozen=True)
+class Count:
+    """The result for a decoder.
+
+    Attributes:
+        nodes: before and after.
+        fused: fused operators by kind.
+        operators: names of the fused operators.
+        verdict: the result of verification.
+    """
+
+    decoder: Decoder
+    nodes: tuple[int, int]
+    fused: dict[str, int]
+    operators: tuple[str, ...]
+    verdict: str
+
+    def row(self) -> list[object]:
+        """A row of the table."""
+        kinds = [f"{self.fused[kind]} of {number}" for kind, number in self.decoder.expected.items()]
+        name = self.decoder
+        return [f"{name.architecture}, {name.dtype}, {name.exporter}", *self.nodes, *kinds, self.verdict]
+
+
+def count(decoder: Decoder, path: Path) -> Count:
+    """Optimize ``decoder``, and count its fused operators."""
+    before = sum(1 for _ in ir.load(path).graph)
+    device = "cuda" if decoder.dtype == "float16" else "cpu"
+    model, report = api.optimize(path, pipeline="O3", device=device, allow_fallback=True, dim_ranges=RANGES)
+    found = Counter(node.op_type for node in model.graph)
+    fused = {kind: sum(found[name] for name in names) for kind, names in FUSED.items()}
+    names = [name for kind in FUSED.values() for name in kind if found[name]]
+    verdict = report.verdict
+    outcome = "verified" if verdict is not None and verdict.ok else str(verdict)
+    return Count(decoder, (before, found.total()), fused, tuple(names), outcome)
+
+
+def count_table(counts: list[Count]) -> str:
+    """The table of counts."""
+    header = ["decoder", "nodes", "after", *FUSED, "result"]
+    return doc_tables.markdown_table(header, [each.row() for each in counts])
+
+
+def feeds(path: Path, batch: int, past: int, new: int) -> dict[str, np.ndarray]:
+    """Inputs of a decoder at the given sizes, without padding."""
+    sizes = {"batch": batch, "past": past, "seq": new, "total": past + new}
+    random = np.random.default_rng(0)
+    found: dict[str, np.ndarray] = {}
+    for value in ir.load(path).graph.inputs:
+        assert value.name is not None and value.shape is not None and value.dtype is not None
+        shape = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in value.shape]
+        if value.name == "input_ids":
+            found[value.name] = random.integers(1, WORDS, shape)
+        elif value.name == "attention_mask":
+            found[value.name] = np.ones(shape, np.int64)
+        elif value.name == "position_ids":
+            found[value.name] = np.broadcast_to(np.arange(past, past + new), shape).copy()
+        else:
+            found[value.name] = random.standard_normal(shape).astype(value.dtype.numpy())
+    return found
+
+
+def latency_rows(decoder: Decoder, path: Path, limits: RaceLimits) -> list[object]:
+    """A row of the table of latencies: ratios to the original's time for a prompt and a step."""
+    row: list[object] = [f"{decoder.architecture}, {decoder.exporter}"]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "after.onnx"
+        model, _ = api.optimize(path, pipeline="O3", verify=False, dim_ranges=RANGES)
+        ir.save(model, target)
+        for sizes in RUNS.values():
+            sources = {"original": str(path), "graphopt": str(target)}
+            timing = compare_speed(sources, Setup(feeds(path, *sizes), threads=1), limits)
+            comparison = timing.speeds["graphopt"].comparison
+            assert comparison is not None
+            slower = " slower" if comparison.conclusion == "slower" else ""
+            band = f"{timing.band.low:.2f} … {timing.band.high:.2f}"
+            row += [f"{timing.speeds['original'].p50:.2f}", f"{comparison.ratio:.2f}{slower}", band]
+    return row
+
+
+def latency_table(rows: list[list[object]]) -> str:
+    """The table of latencies."""
+    header = ["decoder", *(text for run in RUNS for text in (f"{run} (ms)", "ratio", "band"))]
+    table = doc_tables.markdown_table(header, rows)
+    return f"{table}\n\nRatios to the original's time, on {doc_tables.machine()}."
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("action", choices=["export", "count"])
+    parser.add_argument("action", choices=["export", "count", "time"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="decoders whose names contain this")
     parser.add_argument("--width", type=int, default=256, help="elements of the hidden state")
+    parser.add_argument("--processes", type=int, default=5, help="fresh processes of a timing (default: 5)")
+    parser.add_argument("--docs", type=Path, action="append", default=[], help="pages to update")
+    parser.add_argument("--json", type=Path, help="also write the result here")
     arguments = parser.parse_args()
-    _export_all(arguments.folder, arguments.only, arguments.width)
+    if arguments.action == "export":
+        _export_all(arguments.folder, arguments.only, arguments.width)
+        return
+    chosen = [
+        (each, arguments.folder / f"{each.name}.onnx")
+        for each in decoders()
+        if arguments.only in each.name and (arguments.action == "count" or each.dtype == "float32")
+    ]
+    if arguments.action == "count":
+        counts = []
+        for decoder, path in chosen:
+            counts.append(count(decoder, path))
+            print(*counts[-1].row(), *counts[-1].operators, file=sys.stderr, flush=True)
+        text, section = count_table(counts), "decoder-fusions"
+    else:
+        rows = []
+        for decoder, path in chosen:
+            rows.append(latency_rows(decoder, path, RaceLimits(processes=arguments.processes)))
+            print(*rows[-1], file=sys.stderr, flush=True)
+        text, section = latency_table(rows), "decoder-latency"
+    doc_tables.publish(arguments, section, text, {"table": text})
 
 
 if __name__ == "__main__":

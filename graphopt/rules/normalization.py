@@ -34,7 +34,10 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: 
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
-    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) with scale 1, SimplifiedLayerNormalization before opset 23."""
+    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) with scale 1.
+
+    Before opset 23, the operator is SimplifiedLayerNormalization, unless ``--portable`` is set.
+    """
     return _core(op, m, normalization_operators.RMS, x, eps, scale)
 
 
