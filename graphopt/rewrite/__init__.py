@@ -5,7 +5,7 @@ classes of numerics.
 """
 
 from graphopt.numerics import Numerics
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Outcome, Rule, fusion, rule
 from graphopt.rewrite.worklist import apply_rules

@@ -9,7 +9,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import graphopt_operators
-from graphopt.rewrite.matcher import Bindings, Match
+from graphopt.rewrite.compiled_pattern import Bindings, compiled
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.neighborhood import (
     find_value,
     near_private_producers,
@@ -200,12 +201,12 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
     """The sites where withheld rules would rewrite, each node once."""
     reasons = {(owner, node): why for owner, node, why in cx.options.withheld}
     owners = frozenset(owner for owner, _ in reasons)
-    search, covered = PartialMatcher(cx), dict[ir.Node, None]()
+    covered = dict[ir.Node, None]()
     for rule in (rule for rule in rules if rule.name in owners):
         for graph in _graphs_without_kernels(model):
             for root in list(graph):
                 why = reasons.get((rule.name, ""), reasons.get((rule.name, ir.label(root))))
-                found = None if why is None else _applies(rule, root, search, cx)
+                found = None if why is None else _applies(rule, root, cx)
                 if (
                     why is None
                     or found is None
@@ -222,10 +223,10 @@ def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
     return any(anchor.op_type in rule.anchors for rule in nearby)
 
 
-def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> _Candidate | None:
+def _applies(rule: Rule, root: ir.Node, cx: Context) -> _Candidate | None:
     """The alternative of ``rule`` that rewrites ``root``, if any."""
     for pattern, _ in rule.patterns:
-        found = search.match(pattern, root)
+        found = compiled(pattern).match(root, cx)
         if found is not None and _refused(rule, root, *found, cx) is None:
             return _Candidate(rule, pattern, root, PartialMatch(found[1], (), found[0]))
     return None
@@ -248,7 +249,7 @@ def _forms(
         paths = list(paths_to(pattern, anchors))
         for path in paths:
             root, partial = search.around(path, anchor)
-            found = None if root is None else search.match(pattern, root)
+            found = None if root is None else compiled(pattern).match(root, cx)
             if found is not None and root is not None and anchor in found[1].values():
                 partial = PartialMatch(found[1], (), found[0])
                 if (refusal := _refused(rule, root, *found, cx)) is not None:
@@ -270,7 +271,7 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
     # a match at the farthest reader covers the most nodes
     for root, between in reversed(near_readers(anchor).items()):
-        found = PartialMatcher(cx).match(pattern, root)
+        found = compiled(pattern).match(root, cx)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:
             yield _Candidate(rule, pattern, anchor, PartialMatch(found[1], (), found[0]), refusal, between)

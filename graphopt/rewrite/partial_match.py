@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
-from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
+from graphopt.context import Context
+from graphopt.ops import traits
+from graphopt.rewrite.compiled_pattern import Bindings
+from graphopt.rewrite.operand_checks import attribute_of, is_number, may_bind
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 from graphopt.util.text_tables import counted
 
 #: Maximum number of visited readers of a value.
 _READERS = 32
+
+_Operand = ir.Value | tuple[ir.Value | None, ...] | None  # a tuple for ``rest()``
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,16 @@ def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPa
         pending += [(*path, below) for below in reversed(path[-1].below)]
 
 
-class PartialMatcher(Matcher):
+class PartialMatcher:
     """Finds the best partial match of a pattern: most nodes, then fewest mismatches.
 
-    Unlike :meth:`Matcher.match` it continues after a mismatch, and skips one node, or a pair of
+    Unlike a compiled pattern it continues after a mismatch, and skips one node, or a pair of
     QuantizeLinear and DequantizeLinear, between two nodes of the pattern. Operands are matched independently,
     so the first binding of a variable is kept.
     """
+
+    def __init__(self, cx: Context) -> None:
+        self._cx = cx
 
     def below(self, pattern: OpPattern, root: ir.Node) -> PartialMatch:
         """The partial match of ``pattern`` at ``root``, a node of its operator."""
@@ -111,7 +119,7 @@ class PartialMatcher(Matcher):
             partial = partial.lacks(
                 Mismatch((node, f" has {counted(len(node.outputs), 'output')}"), None, node)
             )
-        elif (bound := self._attributes(pattern, node, partial.bindings)) is None:
+        elif (bound := self._bind_attributes(pattern, node, partial.bindings)) is None:
             expected = ", ".join(
                 f"{name} = {value}"
                 for name, value in pattern.attributes.items()
@@ -121,7 +129,7 @@ class PartialMatcher(Matcher):
         else:
             partial = replace(partial, nodes={**partial.nodes, pattern: node}, bindings=bound)
         found = []
-        for order in self._orders(pattern, node):
+        for order in _orders(pattern, node):
             current = partial
             for operand, value in order:
                 current = self._fits(operand, value, node, root, current)
@@ -134,14 +142,14 @@ class PartialMatcher(Matcher):
         self, operand: Operand, value: _Operand, reader: ir.Node, root: ir.Node, partial: PartialMatch
     ) -> PartialMatch:
         if isinstance(operand, Var):
-            bound = self._variable(operand, value, partial.bindings)
+            bound = _bind(operand, value, partial.bindings)
             if bound is not None:
                 return replace(partial, bindings=bound)
             other = partial.bindings.get(operand.name)
             expected = "a constant" if operand.kind == "constant" else "something"
             return partial.lacks(_gap(other if isinstance(other, ir.Value) else expected, value, reader))
         if isinstance(operand, Literal):
-            if isinstance(value, ir.Value) and self._is_number(value, operand.number):
+            if isinstance(value, ir.Value) and is_number(value, operand.number, self._cx):
                 return partial
             return partial.lacks(_gap(f"the number {operand.number:g}", value, reader))
         pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)
@@ -159,6 +167,47 @@ class PartialMatcher(Matcher):
                         pattern, beyond, root, partial.lacks(_between(beyond, between, reader))
                     )
         return partial.lacks(_gap(" or ".join(pattern.op_types), value, reader))
+
+    def _bind_attributes(self, pattern: OpPattern, node: ir.Node, bindings: Bindings) -> Bindings | None:
+        bindings = dict(bindings)
+        version = self._cx.version(node)
+        for name, expected in pattern.attributes.items():
+            value = attribute_of(node, name, version)
+            if isinstance(value, ir.Attr):
+                return None
+            if isinstance(expected, Var):
+                if expected.name in bindings and bindings[expected.name] != value:
+                    return None
+                bindings[expected.name] = value
+            elif value != expected:
+                return None
+        return bindings
+
+
+def _bind(variable: Var, value: _Operand, bindings: Bindings) -> Bindings | None:
+    if not may_bind(variable, value):
+        return None
+    if variable.name in bindings:
+        return bindings if bindings[variable.name] is value else None
+    return {**bindings, variable.name: value}
+
+
+def _orders(pattern: OpPattern, node: ir.Node) -> Iterator[list[tuple[Operand, _Operand]]]:
+    """The ways to pair operands with inputs: one, or two for commutative operators."""
+    inputs = node.inputs
+    pairs: list[tuple[Operand, _Operand]] = []
+    for index, operand in enumerate(pattern.operands):
+        if isinstance(operand, Var) and operand.kind == "rest":
+            pairs.append((operand, tuple(inputs[index:])))
+            break
+        pairs.append((operand, inputs[index] if index < len(inputs) else None))
+    else:
+        if any(value is not None for value in inputs[len(pattern.operands) :]):
+            return
+    yield pairs
+    if len(pairs) == 2 and len(inputs) == 2 and traits.is_commutative(node.domain, node.op_type):
+        (a, x), (b, y) = pairs
+        yield [(a, y), (b, x)]
 
 
 def is_of(pattern: OpPattern, node: ir.Node) -> bool:

@@ -7,7 +7,8 @@ from itertools import zip_longest
 from graphopt import ir
 from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
 from graphopt.context import Refusal
-from graphopt.rewrite.matcher import Bindings, Match, Refused
+from graphopt.rewrite.compiled_pattern import Bindings
+from graphopt.rewrite.match import Match, Refused
 from graphopt.rewrite.replacement_builder import Builder, UnrepresentableNumber
 from graphopt.rewrite.rule import Outcome, Rule
 from graphopt.util.text_tables import counted

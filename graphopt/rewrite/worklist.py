@@ -6,18 +6,20 @@ neighbourhood, so the number of match attempts is linear in the size of the mode
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
-from graphopt.rewrite.matcher import Match, Matcher
+from graphopt.rewrite.compiled_pattern import compiled
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
+from graphopt.rewrite.rule_index import RuleIndex
 from graphopt.util.argument_checks import checked
 
 #: Maximum number of rewrites per initial node; a higher number counts as non-termination.
@@ -30,27 +32,6 @@ _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of th
 _MISCOMPILES = "onnxruntime would miscompile the quantized values around it"
 
 
-class Index:
-    """Pairs of rule and pattern, by the operator of the pattern's root.
-
-    Attributes:
-        has_workaround: whether one of the rules is a :attr:`Rule.workaround`.
-    """
-
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self._by_op: dict[tuple[str, str], list[tuple[Rule, OpPattern]]] = defaultdict(list)
-        self.has_workaround = False
-        for rule in rules:
-            self.has_workaround |= rule.workaround
-            for pattern, _ in rule.patterns:
-                for op_type in pattern.op_types:
-                    self._by_op[pattern.domain, op_type].append((rule, pattern))
-
-    def rules_for(self, node: ir.Node) -> Sequence[tuple[Rule, OpPattern]]:
-        """The rules and patterns whose root is the operator of ``node``."""
-        return self._by_op.get((node.domain, node.op_type), ())
-
-
 @checked
 def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     """Rewrite ``model``, bodies and functions included, until no rule applies.
@@ -60,14 +41,13 @@ def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     Raises:
         PassFailed: a rule fails, or rewriting does not terminate.
     """
-    return _Run(Index(rules), model, cx).run()
+    return _Run(RuleIndex(rules), model, cx).run()
 
 
 class _Run:
-    def __init__(self, index: Index, model: ir.Model, cx: Context) -> None:
+    def __init__(self, index: RuleIndex, model: ir.Model, cx: Context) -> None:
         self._index = index
         self._cx = cx
-        self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._quantized = ort_qdq_miscompilation.has_quantizers(model)
@@ -77,7 +57,7 @@ class _Run:
                 self._push(node)
 
     def _push(self, node: ir.Node | None) -> None:
-        if node is not None and node not in self._queued and self._index.rules_for(node):
+        if node is not None and node not in self._queued and node in self._index:
             self._queue.append(node)
             self._queued.add(node)
 
@@ -87,7 +67,7 @@ class _Run:
         while self._queue:
             node = self._queue.popleft()
             self._queued.discard(node)
-            for rule, pattern in self._index.rules_for(node):
+            for rule, pattern in self._index.candidates(node):
                 if node.graph is None:
                     break
                 if self._try(rule, pattern, node):
@@ -117,7 +97,7 @@ class _Run:
         cx.attempts += 1
         if self._reads is not None and self._reads.pending:
             self._reads.begin()
-        found = self._matcher.match(pattern, root)
+        found = compiled(pattern).match(root, cx)
         if found is None:
             return False
         bindings, nodes = found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rewrite.matcher import Refused
+from graphopt.rewrite.match import Refused
 from graphopt.rules.building_blocks import polynomials
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal, require_kernel
 from graphopt.rules.building_blocks.operands import producer_of

@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rewrite.matcher import Refused
+from graphopt.rewrite.match import Refused
 from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal

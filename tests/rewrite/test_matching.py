@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
 from graphopt.rewrite import Exact, rule
-from graphopt.rewrite.matcher import Matcher
+from graphopt.rewrite.compiled_pattern import compiled
 from graphopt.rewrite.pattern import alternatives, build
 from graphopt.rewrite.worklist import apply_rules
 from tests.model_testing import ops, parse
@@ -21,7 +21,7 @@ def match(pattern: Any, text: str, **header: Any) -> dict[str, Any] | None:
     """Bindings of ``pattern`` at the last node of the graph ``text``."""
     model = parse(text, **header)
     root, _ = build(pattern)
-    found = Matcher(context_for(model)).match(root, model.graph[-1])
+    found = compiled(root).match(model.graph[-1], context_for(model))
     return None if found is None else found[0]
 
 
@@ -130,7 +130,7 @@ def test_a_pattern_does_not_reach_into_an_outer_graph() -> None:
     )
     root, _ = build(lambda op, x: op.Neg(op.Neg(x)))
     inner = model.graph[-1].attributes["then_branch"].as_graph()[0]
-    assert Matcher(context_for(model)).match(root, inner) is None
+    assert compiled(root).match(inner, context_for(model)) is None
 
 
 @rule(lambda op, x: op.Neg(op.Neg(x)), numerics=Exact)

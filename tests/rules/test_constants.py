@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import along_axis, keeps_shape
 from graphopt.rules.building_blocks.computed_constants import affordable, factor_of, rounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Match
-from graphopt.rewrite.matcher import Refused
+from graphopt.rewrite.match import Refused
 
 
 def require_opset(m: Match, op_type: str, x: ir.Value, since: int) -> None:

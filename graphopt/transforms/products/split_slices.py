@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rules.building_blocks.quantizers import is_quantizer
 from graphopt.rules.building_blocks.slices_and_pads import slice_ranges
