@@ -139,7 +139,7 @@ class _Run:
     ) -> None:
         self._model, self._cx, self._instruments = model, cx, instruments
         self.history = history
-        self._size = _Size.of(model, cx)
+        self._contents = _Contents.of(model, cx)
         self._pairs = QuantizedPairs.of(model, cx)
         self._loops = 0
         self._loop, self._round = 0, 0
@@ -215,14 +215,15 @@ class _Run:
         counter = _CountRewrites()
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
-        cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._size.nodes
+        cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._contents.nodes
         first_remark, epoch, revision = len(cx.remarks), cx.edit.epoch, cx.edit.revision
         cx.forget_reads()
         start = time.perf_counter()
         cx.renew_ties()
         cx.facts.refresh()
         try:
-            pass_.run(model, cx)
+            if self._contents.may_change_by(pass_, cx):
+                pass_.run(model, cx)
             if self._pairs is not None and cx.edit.revision != revision:
                 cx.commit_reads()
                 self._pairs.protect(model, cx)
@@ -239,8 +240,8 @@ class _Run:
             cx.observers.remove(counter)
             cx.commit_reads(epoch)
         seconds = time.perf_counter() - start
-        if self._size.epoch != cx.edit.epoch:
-            self._size = _Size.of(model, cx)
+        if self._contents.epoch != cx.edit.epoch:
+            self._contents = _Contents.of(model, cx)
         changes = Counter(cx.edit.counts)
         changes.subtract(before)
         record = PassRecord(
@@ -250,7 +251,7 @@ class _Run:
             seconds,
             +changes,
             counter.rewrites,
-            self._size.reported,
+            self._contents.reported,
             pass_.does,
             tuple(cx.remarks[first_remark:]),
             self._round,
@@ -283,17 +284,40 @@ def _failed_step(pass_: Pass, error: Exception) -> str:
     return str(pass_)
 
 
-class _Size(NamedTuple):
-    """Node counts of a model: all nodes, and those counted in reports."""
+class _Contents(NamedTuple):
+    """A summary of a model.
+
+    Attributes:
+        epoch: the Editor's epoch that the summary describes.
+        nodes: the number of all nodes.
+        reported: the number of nodes that reports count.
+        operators: the names of all operators.
+    """
 
     epoch: int
     nodes: int
     reported: int
+    operators: frozenset[str]
 
     @classmethod
-    def of(cls, model: ir.Model, cx: Context) -> _Size:
-        nodes = sum(len(graph) for graph in ir.graphs_of(model))
-        return cls(cx.edit.epoch, nodes, ir.count_nodes(model.graph))
+    def of(cls, model: ir.Model, cx: Context) -> _Contents:
+        main = Counter((node.domain, node.op_type) for node in ir.walk_nodes(model.graph))
+        rest = Counter(
+            (node.domain, node.op_type)
+            for function in model.functions.values()
+            for node in ir.walk_nodes(function.graph)
+        )
+        return cls(
+            cx.edit.epoch,
+            main.total() + rest.total(),
+            main.total() - main["", "Constant"],
+            frozenset(op_type for _, op_type in (*main, *rest)),
+        )
+
+    def may_change_by(self, pass_: Pass, cx: Context) -> bool:
+        """Whether the model may contain an operator without which ``pass_`` changes nothing."""
+        is_unknown = not pass_.operators or self.epoch != cx.edit.epoch
+        return is_unknown or not self.operators.isdisjoint(pass_.operators)
 
 
 class _CountRewrites(Observer):

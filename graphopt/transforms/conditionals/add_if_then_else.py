@@ -46,6 +46,7 @@ class AddIfThenElse(Pass):
     """
 
     name: ClassVar[str] = "add-if-then-else"
+    operators: ClassVar[frozenset[str]] = frozenset({"If"})
     nodes: int = 4
     elements: int = 4096
 

@@ -19,6 +19,7 @@ class FoldIf(Pass):
     """
 
     name: ClassVar[str] = "fold-if"
+    operators: ClassVar[frozenset[str]] = frozenset({"If"})
     tags: ClassVar[tuple[str, ...]] = ("onnxoptimizer:eliminate_if_with_const_cond", "onnxscript:fold-if")
 
     def run(self, model: ir.Model, cx: Context) -> None:

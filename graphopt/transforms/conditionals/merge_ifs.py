@@ -21,6 +21,7 @@ class MergeIfs(Pass):
     """
 
     name: ClassVar[str] = "merge-ifs"
+    operators: ClassVar[frozenset[str]] = frozenset({"If"})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge outer Ifs first: merged branches may contain Ifs on one condition."""

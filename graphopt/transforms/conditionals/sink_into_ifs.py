@@ -24,6 +24,7 @@ class SinkIntoIfs(Pass):
     """
 
     name: ClassVar[str] = "sink-into-ifs"
+    operators: ClassVar[frozenset[str]] = frozenset({"If"})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process outer Ifs first: a view may then sink further, into inner Ifs."""

@@ -24,6 +24,7 @@ class HoistLoopInvariants(Pass):
     """
 
     name: ClassVar[str] = "hoist-loop-invariants"
+    operators: ClassVar[frozenset[str]] = frozenset({"Loop", "Scan"})
     does: ClassVar[str] = "moved"
 
     def run(self, model: ir.Model, cx: Context) -> None:

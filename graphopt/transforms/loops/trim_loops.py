@@ -24,6 +24,7 @@ class TrimLoops(Pass):
     """
 
     name: ClassVar[str] = "trim-loops"
+    operators: ClassVar[frozenset[str]] = frozenset({"Loop", "Scan"})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Trim outer loops first: inner loops may become unused."""

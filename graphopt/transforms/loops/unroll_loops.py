@@ -35,6 +35,7 @@ class UnrollLoops(Pass):
     """
 
     name: ClassVar[str] = "unroll-loops"
+    operators: ClassVar[frozenset[str]] = frozenset({"Loop", "Scan"})
     factor: int = 8
     body: int = 32
     full: int = 64

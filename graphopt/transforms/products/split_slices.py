@@ -27,6 +27,7 @@ class SplitSlices(Pass):
     """
 
     name: ClassVar[str] = "split-slices"
+    operators: ClassVar[frozenset[str]] = frozenset({"Slice"})
     tags: ClassVar[tuple[str, ...]] = ("onnxscript:slice-split", "onnxruntime:GatherSliceToSplitFusion")
 
     def run(self, model: ir.Model, cx: Context) -> None:

@@ -27,6 +27,7 @@ class GatherLoopLists(Pass):
     """
 
     name: ClassVar[str] = "gather-loop-lists"
+    operators: ClassVar[frozenset[str]] = frozenset({"Loop"})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process inner loops first."""

@@ -20,6 +20,7 @@ class IndexSplitLists(Pass):
     """
 
     name: ClassVar[str] = "index-split-lists"
+    operators: ClassVar[frozenset[str]] = frozenset({"SplitToSequence"})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process each SplitToSequence."""
