@@ -197,7 +197,7 @@ class _Run:
     def _pass(self, pass_: Pass) -> PassRecord:
         """Run ``pass_``; the trace has its start and its end."""
         index = len(self.history.records) + 1
-        start = {"nodes": self._size.reported}
+        start = {"nodes": self._contents.reported}
         end = {**start, "rewrites": 0, "changes": {}}
         with tracer.span("pass", start=start, end=end, name=pass_.name, index=index) as traced:
             record = self._observed_pass(pass_, index)
