@@ -50,7 +50,7 @@ class Pass(ABC):
     required: ClassVar[bool] = False
     #: Properties of the resulting model, such as :data:`FUSED_OPERATORS`.
     provides: ClassVar[frozenset[str]] = frozenset()
-    #: Operators, in any domain, at least one of which a model must contain to be changed; empty if unknown.
+    #: Operators, in any domain, without which a model is left unchanged; empty if unknown.
     operators: ClassVar[frozenset[str]] = frozenset()
     #: Its only purpose is speed, and its decisions depend on the target device.
     for_speed: ClassVar[bool] = False
