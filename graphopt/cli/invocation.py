@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import config
 from graphopt.cli.output.console import Console
+from graphopt.diagnostics.record import Record
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 
@@ -114,6 +115,7 @@ class Run:
         save_repro: the folder for its reproducer.
         settings_fault: the reason why the settings could not be read; the defaults apply then.
         options: the given options of ``optimize`` that are not settings.
+        record: its hints and counters so far.
     """
 
     settings: config.Settings
@@ -123,6 +125,7 @@ class Run:
     save_repro: Path | None = None
     settings_fault: UsageError | None = None
     options: OptimizeOptions = field(default_factory=OptimizeOptions)
+    record: Record = field(default_factory=Record)
 
     def save(self, model: ir.Model, path: Path, **options: Any) -> dict[str, int]:
         """Write a model; returns the sizes in bytes of its files."""

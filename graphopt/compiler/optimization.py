@@ -17,6 +17,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.compiler.stored_results import stored_or_computed
 from graphopt.context import Options
 from graphopt.custom_rules import left_out
+from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
@@ -26,6 +27,8 @@ from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt, prepare
 from graphopt.optimize_options import ExplainOptions, OptimizeOptions
+from graphopt.ort.devices import CPU
+from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
@@ -128,6 +131,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
     begin = time.perf_counter()
     candidate, original, size = env.working_copy(model)
     load_seconds = time.perf_counter() - begin
+    _record_hints(env, candidate, attempt)
     scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes, weights=tuple(weights)))
@@ -189,6 +193,15 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
     )
     report = report.having(remarks=_without_kernels(candidate, report, attempt.pipeline))
     return Result(candidate, report)
+
+
+def _record_hints(env: Environment, model: ir.Model, attempt: Attempt) -> None:
+    """Record the hints about ``model`` on the device for which it is optimized."""
+    is_verified = bool(env.settings.verify)
+    device = attempt.options.device or (env.device if is_verified else CPU)
+    is_verified = is_verified and device == env.device
+    for hint in model_hints(model, device, gpu_properties(device), is_verified=is_verified):
+        record.hint(hint)
 
 
 def with_fuser(env: Environment) -> Environment:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
+from graphopt.device_hints.bf16 import naming_bf16
+from graphopt.device_hints.model_hints import model_hints
+from graphopt.diagnostics import record
 from graphopt.ir.signature import Signature
 from graphopt.make_pass_options import inputs_within_ranges, vouch
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
 from graphopt.optimize_options import CompareOptions, DeviceOptions
+from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.util.argument_checks import checked
 
@@ -63,8 +67,9 @@ def verify(
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
         inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges), env.settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
-    with env.verifier(original, inputs) as verifier:
-        found = env.load(candidate)
+    found = env.load(candidate)
+    with env.verifier(original, inputs) as verifier, naming_bf16(found, env.device):
+        _record_hints(env, found, is_verified=True)
         if libraries is None:
             libraries = env.toolchain.paths(found)
         return verifier.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
@@ -108,7 +113,9 @@ def run(
     env = env.having(options)
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
-    return run_once(found, feeds, device=env.device, optimizations=optimizations, choice=choice)
+    _record_hints(env, found, tf32=False)
+    with naming_bf16(found, env.device):
+        return run_once(found, feeds, device=env.device, optimizations=optimizations, choice=choice)
 
 
 @checked
@@ -141,7 +148,9 @@ def try_out(
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
     given = inputs or env.inputs
-    trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
+    _record_hints(env, found, tf32=False)
+    with naming_bf16(found, env.device):
+        trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
     if not env.options["share_buffers"]:
         return trial
     from graphopt.specialization.shared_buffer_checks import shared_names
@@ -151,6 +160,15 @@ def try_out(
     return run_shared(
         found, trial.feeds, share, device=env.device, optimizations=optimizations, choice=choice
     )
+
+
+def _record_hints(
+    env: Environment, model: ir.Model, *, tf32: bool | None = None, is_verified: bool = False
+) -> None:
+    """Record the hints about ``model`` on the device (:func:`graphopt.device_hints.model_hints.model_hints`)."""
+    device = env.device
+    for hint in model_hints(model, device, gpu_properties(device), tf32=tf32, is_verified=is_verified):
+        record.hint(hint)
 
 
 def _choice(

@@ -18,7 +18,11 @@ def _warn(text: str) -> None:
 
 @contextlib.contextmanager
 def observed(
-    kind: str, name: str, settings: Settings, warn: Callable[[str], object] = _warn
+    kind: str,
+    name: str,
+    settings: Settings,
+    warn: Callable[[str], object] = _warn,
+    record: Record | None = None,
 ) -> Iterator[Record]:
     """Trace the ``with`` block as the setting ``trace`` requests, and yield its hints and counters.
 
@@ -27,15 +31,16 @@ def observed(
         name: its name.
         settings: the settings.
         warn: called once if the trace can't be written; the block is not affected.
+        record: the record of hints and counters; by default a new one.
     """
     with tracer.tracing(Tracer.of(settings)) as opened:
         try:
-            with tracer.span(kind, name=name), recorded() as record:
+            with tracer.span(kind, name=name), recorded(record) as found:
                 try:
-                    yield record
+                    yield found
                 finally:
-                    if record.counters:
-                        tracer.point("counters", values=record.counters)
+                    if found.counters:
+                        tracer.point("counters", values=found.counters)
         finally:
             if opened is not None and opened.failure is not None:
                 warn(opened.failure)

@@ -151,9 +151,12 @@ def command(
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.bench_results import blocks, drawing
+    from graphopt.device_hints.bf16 import naming_bf16
+    from graphopt.device_hints.model_hints import model_hints
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.ir.signature import Signature
+    from graphopt.ort.gpu_properties import gpu_properties
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.alternating_runs import RaceLimits
@@ -169,8 +172,12 @@ def command(
     inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
     device = resolve_options.chosen_device(run)
     provider_options = cuda_options(device, **asdict(cuda))
+    gpu = gpu_properties(device)
+    uses_tf32 = provider_options.get("use_tf32") == "1"
+    for hint in model_hints(loaded[0], device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
+        run.record.hint(hint)
     results = []
-    with publish.ScratchFolder() as folder:
+    with publish.ScratchFolder() as folder, naming_bf16(loaded[0], device):
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
@@ -196,6 +203,7 @@ def command(
         {**bench.facts(), "tables": [result.to_dict() for result in results]},
         status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
         notes=notes,
+        record=run.record,
     )
 
 

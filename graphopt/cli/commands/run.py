@@ -141,6 +141,7 @@ def command(
         },
         [_table(trial)],
         notes=notes,
+        record=run.record,
     )
 
 

@@ -104,7 +104,7 @@ def command(
                 move_options(run, context, values)
 
                 def call_function() -> int:
-                    watched = observed("command", name, run.settings, run.console.warn)
+                    watched = observed("command", name, run.settings, run.console.warn, run.record)
                     with watched, run.console.noting(ConvertedInput), run.console.separate_prints():
                         output: Output = function(run, **values)
                     output.show(run.console)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphopt.diagnostics.record import Record
 from graphopt.util.text_tables import Block, human_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Output:
             result, and ``-q`` omits the text. ``None`` for a command that writes no model.
         status: the exit status.
         notes: lines on stderr below the text, which ``-q`` omits.
+        record: the hints and counters of the command, if it shows them: hints are notes, and both are JSON.
     """
 
     data: Any
@@ -31,10 +33,15 @@ class Output:
     files: Mapping[str, int] | None = None
     status: int = 0
     notes: Sequence[str] = ()
+    record: Record | None = None
 
     def to_dict(self) -> Any:
         """The value for ``--json``."""
-        return self.data if self.files is None else {**self.data, "files": self.files}
+        data = self.data if self.files is None else {**self.data, "files": self.files}
+        if self.record is None:
+            return data
+        hints = [hint.to_dict() for hint in self.record.hints]
+        return {**data, "hints": hints, "counters": self.record.counters}
 
     def blocks(self) -> Iterator[Block]:
         """The lines and tables, with a line for each file."""
@@ -52,5 +59,6 @@ class Output:
             console.write(self.json())
         elif self.files is None or not console.quiet:
             console.print(*self.blocks())
-        for note in self.notes:
+        hints = [] if self.record is None else self.record.hints
+        for note in (*self.notes, *(line for hint in hints for line in hint.lines())):
             console.note(note)

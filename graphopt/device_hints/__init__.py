@@ -1,0 +1,1 @@
+"""Hints about a model on a device: TF32, and bfloat16."""

@@ -1,0 +1,39 @@
+"""All hints about a model on a device that need no run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphopt import ir
+from graphopt.device_hints.bf16 import HasKernel, bf16_unsupported
+from graphopt.device_hints.tf32 import float32_products, tf32_off, tf32_verification, uses_tf32
+from graphopt.diagnostics.hint import Hint
+from graphopt.ort.devices import Device
+from graphopt.ort.gpu_properties import GpuProperties
+
+
+def model_hints(
+    model: ir.Model,
+    device: Device,
+    gpu: GpuProperties | None,
+    *,
+    tf32: bool | None = None,
+    is_verified: bool = False,
+    has_kernel: HasKernel | None = None,
+) -> Iterator[Hint]:
+    """The hints about ``model`` on ``device``.
+
+    Args:
+        model: the model.
+        device: the device.
+        gpu: its properties; ``None`` if it is no GPU.
+        tf32: whether the sessions use TF32; ``None`` if they are not those of graphopt.
+        is_verified: whether results are compared on the device.
+        has_kernel: as for :func:`graphopt.device_hints.bf16.bf16_unsupported`.
+    """
+    found = [bf16_unsupported(model, device, gpu, has_kernel)]
+    if uses_tf32(device, gpu):
+        products = float32_products(model)
+        found += [tf32_off(products, device, gpu)] if tf32 is False else []
+        found += [tf32_verification(products, device, gpu)] if is_verified else []
+    yield from (hint for hint in found if hint is not None)

@@ -1,0 +1,69 @@
+"""TF32: products of float32 with factors rounded to 10 bits, on GPUs of compute capability 8.0 and higher.
+
+onnxruntime's CUDA provider uses TF32 by default (option ``use_tf32``), as opposed to PyTorch, whose
+``compile_fx`` advises to switch it on. graphopt switches it off in its own sessions, because it hides faults
+when results are compared.
+"""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.context import context_for
+from graphopt.diagnostics.hint import Hint
+from graphopt.ort.devices import Device
+from graphopt.ort.gpu_properties import GpuProperties
+from graphopt.util.text_tables import counted
+
+#: Operators of float32 products that the CUDA provider computes in TF32.
+_PRODUCTS = frozenset(
+    {"MatMul", "Gemm", "Conv", "ConvTranspose", "FusedMatMul", "FusedGemm", "FusedConv", "Einsum"}
+)
+
+
+def float32_products(model: ir.Model) -> int:
+    """The number of float32 products and convolutions in ``model``, bodies and functions included."""
+    candidates = [
+        node for graph in ir.graphs_of(model) for node in graph if node.op_type in _PRODUCTS and node.inputs
+    ]
+    if not candidates:
+        return 0
+    facts = context_for(model).facts
+    types = (
+        None if (value := node.inputs[0]) is None else value.dtype or facts.dtype(value)
+        for node in candidates
+    )
+    return sum(dtype == ir.DataType.FLOAT for dtype in types)
+
+
+def uses_tf32(device: Device, gpu: GpuProperties | None) -> bool:
+    """Whether products on ``device`` may be computed in TF32."""
+    return device.capabilities.tf32 and gpu is not None and gpu.has_tf32
+
+
+def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint | None:
+    """The hint for a session without TF32.
+
+    Args:
+        products: the number of float32 products of the model.
+        device: the device of the session.
+        gpu: its properties; ``None`` if it is no GPU.
+    """
+    if not products or not uses_tf32(device, gpu):
+        return None
+    return Hint(
+        "tf32-off",
+        f"{counted(products, 'float32 product')} run without TF32, which {gpu} computes faster",
+        "graphopt bench --tf32 measures it; use_tf32 of the CUDA provider is on by default in your own sessions",
+    )
+
+
+def tf32_verification(products: int, device: Device, gpu: GpuProperties | None) -> Hint | None:
+    """The hint for a comparison without TF32; arguments as for :func:`tf32_off`."""
+    if not products or not uses_tf32(device, gpu):
+        return None
+    return Hint(
+        "tf32-verification",
+        "results were compared with TF32 off, and onnxruntime's CUDA provider switches it on by default:"
+        f" {counted(products, 'float32 product')} may differ by about 1e-3 of their size",
+        "the provider option use_tf32=0 computes in float32, as the comparison did",
+    )
