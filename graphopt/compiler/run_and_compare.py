@@ -68,7 +68,7 @@ def verify(
         inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges), env.settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
     found = env.load(candidate)
-    with env.verifier(original, inputs) as verifier, naming_bf16(found, env.device):
+    with env.verifier(original, inputs) as verifier, naming_bf16(lambda: found, env.device):
         _record_hints(env, found, is_verified=True)
         if libraries is None:
             libraries = env.toolchain.paths(found)
@@ -114,7 +114,7 @@ def run(
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
     _record_hints(env, found, tf32=False)
-    with naming_bf16(found, env.device):
+    with naming_bf16(lambda: found, env.device):
         return run_once(found, feeds, device=env.device, optimizations=optimizations, choice=choice)
 
 
@@ -149,7 +149,7 @@ def try_out(
     choice = _choice(env, found, session_options, libraries)
     given = inputs or env.inputs
     _record_hints(env, found, tf32=False)
-    with naming_bf16(found, env.device):
+    with naming_bf16(lambda: found, env.device):
         trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
     if not env.options["share_buffers"]:
         return trial
@@ -165,7 +165,7 @@ def try_out(
 def _record_hints(
     env: Environment, model: ir.Model, *, tf32: bool | None = None, is_verified: bool = False
 ) -> None:
-    """Record the hints about ``model`` on the device (:func:`graphopt.device_hints.model_hints.model_hints`)."""
+    """Record the hints about ``model`` on the device; arguments as for :func:`.model_hints`."""
     device = env.device
     for hint in model_hints(model, device, gpu_properties(device), tf32=tf32, is_verified=is_verified):
         record.hint(hint)

@@ -39,7 +39,7 @@ def has_bf16(model: ir.Model) -> bool:
     )
 
 
-def _outputs(graph: ir.GraphLike) -> Iterator[ir.Value]:
+def _outputs(graph: ir.Graph) -> Iterator[ir.Value]:
     for node in graph:
         yield from node.outputs
 
@@ -101,12 +101,17 @@ def bf16_unsupported(
 
 
 @contextlib.contextmanager
-def naming_bf16(model: ir.Model, device: Device) -> Iterator[None]:
-    """Add the hint about bfloat16 to an error of onnxruntime in the ``with`` block that has no hint."""
+def naming_bf16(model: Callable[[], ir.Model], device: Device) -> Iterator[None]:
+    """Add the hint about bfloat16 to an error of onnxruntime in the ``with`` block that has no hint.
+
+    Args:
+        model: returns the model; called only after an error.
+        device: the device.
+    """
     try:
         yield
     except RuntimeFailure as failure:
-        found = None if failure.hint else bf16_unsupported(model, device, gpu_properties(device))
+        found = None if failure.hint else bf16_unsupported(model(), device, gpu_properties(device))
         if found is not None:
             failure.hint = f"{found.message}: {found.remedy}"
         raise

@@ -53,7 +53,7 @@ def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint |
     return Hint(
         "tf32-off",
         f"{counted(products, 'float32 product')} run without TF32, which {gpu} computes faster",
-        "graphopt bench --tf32 measures it; use_tf32 of the CUDA provider is on by default in your own sessions",
+        "graphopt bench --tf32 measures it; your own sessions have the provider option use_tf32=1 by default",
     )
 
 

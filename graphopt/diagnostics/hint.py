@@ -14,8 +14,8 @@ HINTS: dict[str, str] = {
     " capability of the GPU is below 8.0, or the provider has no kernel of an operator for bfloat16.",
     "inputs-misaligned": "The address of an input in GPU memory is not a multiple of 16 bytes; each run"
     " copies the input.",
-    "inputs-broadcast": "An input repeats elements (an axis has stride 0), and onnxruntime has no strides: each"
-    " run expands it in memory.",
+    "inputs-broadcast": "An input repeats elements (an axis has stride 0), and onnxruntime has no strides:"
+    " each run expands it in memory.",
     "cuda-graph-off": "CUDA graphs were requested on a GPU, and are off for a reason that the hint names.",
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphopt.diagnostics.hint import Hint
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
 from graphopt.specialization.guard_counts import GuardCount
@@ -113,6 +114,8 @@ class DebugState:
         nested_hits: how often the assumptions of guarded groups held, in all plans, including evicted ones.
         nested_misses: how often they did not, so that the general version of the group ran.
         gradients: the state of the gradients for each set of requested values.
+        hints: hints about the model, the device and the inputs.
+        counters: numbers of events that hints concern, by name.
     """
 
     strategy: str
@@ -134,6 +137,8 @@ class DebugState:
     nested_hits: int = 0
     nested_misses: int = 0
     gradients: tuple[GradientState, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def misses(self) -> int:
@@ -188,6 +193,10 @@ class DebugState:
             yield "the original was released"
         if self.kept is not None:
             yield f"the original could not be released: {self.kept}"
+        for name, count in self.counters.items():
+            yield f"{name}: {count}"
+        for hint in self.hints:
+            yield f"{hint.message} [{hint.code}]: {hint.remedy}"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -198,6 +207,8 @@ class DebugState:
                 {**vars(plan), "guards": [vars(inner) for inner in plan.guards]} for plan in self.plans
             ],
             "gradients": [vars(gradient) for gradient in self.gradients],
+            "hints": [hint.to_dict() for hint in self.hints],
+            "counters": dict(self.counters),
             "reasons": dict(self.reasons),
             "failures": list(self.failures),
             "remarks": list(self.remarks),

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
+from graphopt.device_hints.model_hints import model_hints
+from graphopt.diagnostics.hint import Hint
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.executor_options import ExecutorOptions
@@ -22,6 +24,7 @@ from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.inputs.run_once import check_dtypes
 from graphopt.ir.signature import Signature
+from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
@@ -90,8 +93,23 @@ class Executor:
                 "the first ones are static",
                 stacklevel=stacklevel,
             )
+        unsupported = self._record_hints(model)
+        if unsupported is not None:
+            warnings.warn(
+                f"{unsupported.message}: the model runs without optimizations", stacklevel=stacklevel
+            )
+            self._factory = replace(self._factory, unsupported=unsupported.message)
+            depth = 0
         cache = PlanCache(original, self._factory, options.delay, self._clock, is_last=depth == 0)
         return Specializer(signature, cache, self._factory, options, strategy, depth)
+
+    def _record_hints(self, model: ir.Model) -> Hint | None:
+        """Record the hints about ``model`` on the device; returns the one about missing support."""
+        host = self._factory.host
+        found = list(model_hints(model, host.device, gpu_properties(host.device), tf32=False))
+        for hint in found:
+            host.record.hint(hint)
+        return next((hint for hint in found if hint.code == "bf16-unsupported"), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Executors can't be pickled: they own sessions and threads.
@@ -310,7 +328,9 @@ class Executor:
     def debug_state(self) -> DebugState:
         """A snapshot of the state."""
         gradients = tuple(plan.state for plan in list(self._gradients.values()))
-        return replace(self._specializer.debug_state(), gradients=gradients)
+        record = self._factory.host.record
+        found = self._specializer.debug_state()
+        return replace(found, gradients=gradients, hints=tuple(record.hints), counters=record.counters)
 
     def __repr__(self) -> str:
         ports = self.signature

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Literal
 
 from graphopt import ir
+from graphopt.device_hints.bf16 import naming_bf16
+from graphopt.diagnostics.record import Record
 from graphopt.errors import UsageError
 from graphopt.executor.compile_log import Compilation
 from graphopt.executor.kept_model import KeptModel, store_together
@@ -44,12 +46,14 @@ class Host:
         threads: threads within an operator; by default onnxruntime's choice.
         optimizations: onnxruntime's optimization level.
         libraries: finds the native kernels of a model.
+        record: the hints and counters of the executor.
     """
 
     device: Device
     threads: int | None
     optimizations: Optimizations
     libraries: Callable[[ir.Model], Libraries] = _none
+    record: Record = field(default_factory=Record)
 
 
 @dataclass(eq=False)
@@ -118,7 +122,8 @@ class Plan:
                     "device": host.device,
                     "choice": libraries.choice,
                 }
-                session = preflight.create(artifact.source, threads=host.threads, **runtime)
+                with naming_bf16(model_of, host.device):
+                    session = preflight.create(artifact.source, threads=host.threads, **runtime)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
                 run_of = model_of if counted is None else partial(_counted, model_of)
                 buffers = BufferChecks(model_of, lambda: optimized_graph(run_of(), **runtime), session)

@@ -61,6 +61,7 @@ class PlanFactory:
         requires_grad: inputs and initializers that require a gradient; annotated for pipelines that depend
             on them.
         log: records each compilation.
+        unsupported: the reason why the device does not support the model, which is then not optimized.
         created_graph: called with the name, the model and the assumptions of each graph.
     """
 
@@ -71,6 +72,7 @@ class PlanFactory:
     strict: bool = False
     requires_grad: tuple[str, ...] = ()
     log: CompileLog = field(default_factory=CompileLog)
+    unsupported: str | None = None
     created_graph: Callable[[str, ir.Model, str], object] = lambda name, model, detail: None
 
     def general(self, original: ir.Model) -> Plan:
@@ -83,13 +85,17 @@ class PlanFactory:
         pipeline = self.pipelines.general
         problems: tuple[str, ...] = ()
         with self.log.compilation("general", "inputs without a specialization", pipeline.name) as compilation:
+            failed = self.unsupported
             try:
-                model = self._optimized(compilation, PlanRequest(original, pipeline, original))
+                if failed is None:
+                    model = self._optimized(compilation, PlanRequest(original, pipeline, original))
             except (VerificationFailed, PassFailed) as failure:
                 if self.strict or isinstance(failure, NotFused):
                     raise
+                failed = failure.message
+            if failed is not None:
                 model = self.prepare(original)
-                compilation.outcome = f"the general plan runs the original: {failure.message}"
+                compilation.outcome = f"the general plan runs the original: {failed}"
                 problems = (compilation.outcome,)
             self.created_graph("optimized-graph", model, "general")
             plan = Plan("general", "general", KeptModel(model), self.host, compilation, problems=problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -57,7 +58,7 @@ def properties_from(driver: Any, index: int) -> GpuProperties | None:
     """The properties of GPU ``index``, by the functions of the library ``driver``."""
     handle, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(_NAME_BYTES)
-    calls = (
+    calls: tuple[Callable[[], int], ...] = (
         lambda: driver.cuInit(0),
         lambda: driver.cuDeviceGet(ctypes.byref(handle), index),
         lambda: driver.cuDeviceGetName(name, _NAME_BYTES, handle),

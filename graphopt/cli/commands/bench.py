@@ -177,7 +177,7 @@ def command(
     for hint in model_hints(loaded[0], device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
         run.record.hint(hint)
     results = []
-    with publish.ScratchFolder() as folder, naming_bf16(loaded[0], device):
+    with publish.ScratchFolder() as folder, naming_bf16(lambda: loaded[0], device):
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
 from graphopt.util.text_tables import Block, Table, counted, human_bytes
@@ -17,16 +22,28 @@ if TYPE_CHECKING:
 EXAMPLE = """
 graphopt doctor
 graphopt doctor --json | jq .problems
+graphopt doctor --hints model.onnx
 """
 
 
 @command_decorator.command("doctor", example=EXAMPLE, needs_settings=False, has_details=False)
-def command(run: Run) -> Output:
+@click.argument("model", type=reads_model, required=False, metavar="[MODEL]")
+@click.option(
+    "--hints",
+    is_flag=True,
+    help="List the hints about MODEL on the device; without MODEL, all hints with their conditions.",
+)
+@shared_options.named("Device", "device")
+def command(run: Run, model: Path | None, hints: bool) -> Output:
     """Show versions, devices, and remedies for faults.
 
     Also lists compilers, the store and the current settings. Exit status 6 if something is broken; missing
     CUDA is reported, but is no fault.
     """
+    if hints:
+        return _hints(run, model)
+    if model is not None:
+        raise UsageError("a model has hints only", hint=f"graphopt doctor --hints {model}")
     from graphopt.ort.installation import examine
 
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
@@ -37,6 +54,29 @@ def command(run: Run) -> Output:
         _text(health, costs, problems),
         status=ExitStatus.RUNTIME_FAILURE if any(problem.broken for problem in problems) else ExitStatus.OK,
     )
+
+
+def _hints(run: Run, model: Path | None) -> Output:
+    """The hints about ``model``, or the conditions of all hints."""
+    from graphopt.device_hints.model_hints import model_hints
+    from graphopt.diagnostics.hint import HINTS
+
+    if model is None:
+        table = Table(["code", "condition"], "<<")
+        for code, condition in HINTS.items():
+            table.add(code, condition)
+        return Output({"hints": [{"code": code, "condition": text} for code, text in HINTS.items()]}, [table])
+    from graphopt import api
+    from graphopt.ort.gpu_properties import gpu_properties
+
+    loaded = api.load_model(model)
+    device = run.compiler.target
+    gpu = gpu_properties(device)
+    found = list(model_hints(loaded, device, gpu, tf32=False, is_verified=True))
+    lines = [line for hint in found for line in hint.lines()] or ["  no hints"]
+    name = str(device) if gpu is None else f"{device}, {gpu}"
+    data = {"device": name, "hints": [hint.to_dict() for hint in found]}
+    return Output(data, [f"  device    {name}", *lines])
 
 
 def _text(health: Health, costs: str, problems: list[Problem]) -> Iterator[Block]:

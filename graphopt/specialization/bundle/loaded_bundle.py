@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
+from graphopt.device_hints.bf16 import naming_bf16
 from graphopt.diagnostics import tracer
 from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
@@ -256,9 +257,10 @@ class Bundle:
         try:
             session = self._prepacked(name, choice)
             if session is None:
-                session = self._files.use(
-                    file, lambda path: self._create_session(path, self._optimizations, choice)
-                )
+                with naming_bf16(partial(self._files.use, file, ir.load), self.device):
+                    session = self._files.use(
+                        file, lambda path: self._create_session(path, self._optimizations, choice)
+                    )
         except RuntimeFailure as failure:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
