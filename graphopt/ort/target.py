@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError, RuntimeFailure
-from graphopt.ort import session
+from graphopt.ort import known_kernels, session
 from graphopt.ort.devices import CPU, Device
 from graphopt.process.child import run_in_child
 
@@ -149,11 +149,22 @@ def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
 
 @lru_cache(maxsize=4)
 def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``, or, as an approximation, the kernels of the CPU if they can't be listed.
+    """The kernels of ``provider``.
 
-    If only the CPU has a kernel, tensors are copied to the CPU and back, which no rewrite should cause.
+    If they can't be listed, they are those of the CPU, except for the ones in
+    :mod:`graphopt.ort.known_kernels`. If only the CPU has a kernel, tensors are copied to the CPU and back,
+    which no rewrite should cause.
     """
-    return _registered(provider) or _registered("CPUExecutionProvider")
+    return _registered(provider) or _assumed(provider)
+
+
+def _assumed(provider: str) -> dict[tuple[str, str], list[Kernel]]:
+    kernels = dict(_registered("CPUExecutionProvider"))
+    for op_type, types in known_kernels.CUDA.items() if provider == "CUDAExecutionProvider" else ():
+        parameter = _schemas()["com.microsoft", op_type][-1][1]
+        taken = frozenset(f"tensor({name})" for name in types)
+        kernels["com.microsoft", op_type] = [Kernel(1, 1, ((parameter, taken),))] if types else []
+    return kernels
 
 
 def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:

@@ -93,7 +93,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
     x = found.q.tensor
-    own = kernel_refusal(m, MULTI_HEAD, x)
+    own = kernel_refusal(m, MULTI_HEAD, x, in_float=True)
     names = [MULTI_HEAD] if own is None else []
     if names and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
         names.append(GROUPED)

@@ -56,15 +56,29 @@ def test_target_properties():
     assert Target(Device("cuda", 1)).provider == "CUDAExecutionProvider"
 
 
-def test_device_with_unlistable_kernels_has_those_of_the_cpu(monkeypatch):
+@pytest.fixture
+def unlistable_cuda(monkeypatch):
+    """CUDA as a target whose kernels can't be listed."""
+
     def crash(*arguments, **settings):
         raise RuntimeFailure("onnxruntime crashed (SIGSEGV)")
 
     monkeypatch.setattr(target, "run_in_child", crash)
     target._kernels.cache_clear()
-    try:
-        cuda = Target(Device("cuda"))
-        assert cuda.has_kernel("Relu", "", 14, "float")
-        assert not cuda.has_kernel("NoSuchThing", "", 14, "float")
-    finally:
-        target._kernels.cache_clear()
+    yield Target(Device("cuda"))
+    target._kernels.cache_clear()
+
+
+def test_device_with_unlistable_kernels_has_those_of_the_cpu(unlistable_cuda):
+    assert unlistable_cuda.has_kernel("Relu", "", 14, "float")
+    assert not unlistable_cuda.has_kernel("NoSuchThing", "", 14, "float")
+
+
+def test_unlistable_kernels_of_onnxruntimes_own_operators_are_those_of_cuda(unlistable_cuda):
+    def types(op_type):
+        names = ("float", "float16", "bfloat16")
+        return [name for name in names if unlistable_cuda.has_kernel(op_type, "com.microsoft", 1, name)]
+
+    assert types("MultiHeadAttention") == ["float", "float16", "bfloat16"]
+    assert types("GroupQueryAttention") == ["float16", "bfloat16"]
+    assert types("FusedGemm") == []
