@@ -138,7 +138,7 @@ static size_t encode_utf8(uint32_t code, char *to) {
   if (code < 0x80) return to[0] = (char)code, 1;
   const size_t more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
   for (size_t index = more; index > 0; index--, code >>= 6) to[index] = (char)(0x80 | (code & 0x3f));
-  to[0] = (char)((0xf00 >> more) | code);
+  to[0] = (char)((0xff00 >> (more + 1)) | code);
   return more + 1;
 }
 
@@ -450,10 +450,6 @@ static const element elements[] = {
     {"int2", "V1", 25, 2},          {"float8e8m0", "V1", 26, 8},
 };
 enum { STRING = 8, COUNT_OF_ELEMENTS = sizeof elements / sizeof *elements };
-
-static const element *element_of(int number) {
-  return number > 0 && number <= COUNT_OF_ELEMENTS ? &elements[number - 1] : NULL;
-}
 
 /* The element type of "tensor(NAME)"; NULL for other types. */
 static const element *tensor_of(const char *type) {
@@ -1326,6 +1322,10 @@ static uint32_t *utf32(const OrtApi *api, const OrtValue *value, size_t count, s
     }
   }
   return codes;
+}
+
+static const element *element_of(int number) {
+  return number > 0 && number <= COUNT_OF_ELEMENTS ? &elements[number - 1] : NULL;
 }
 
 /* Writes an output, and prints its type and shape. */
