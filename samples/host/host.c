@@ -37,11 +37,9 @@ typedef struct gopt_error {
   char text[768];
 } gopt_error;
 
-/* Opens a bundle: reads its manifest, and checks the target and the sizes of all files. `libraries`, NULL-terminated
-   or NULL, are libraries of custom operators that the models need, besides the kernels of the bundle. */
+/* Opens a bundle, and checks its target and the checksums of all files. `libraries`, NULL-terminated or NULL, are the
+   libraries of custom operators that the models need, besides the kernels of the bundle; they are not copied. */
 int gopt_open(const char *folder, const char *const *libraries, gopt_bundle **bundle, gopt_error *error);
-/* Compares all files with their checksums. Otherwise a file is compared when it is first used. */
-int gopt_check(gopt_bundle *bundle, gopt_error *error);
 /* The number of inputs or outputs, and the name of each. */
 size_t gopt_input_count(const gopt_bundle *bundle);
 size_t gopt_output_count(const gopt_bundle *bundle);
@@ -172,13 +170,12 @@ static void sha256_block(sha256 *sum) {
            (rotated(w[i - 2], 17) ^ rotated(w[i - 2], 19) ^ w[i - 2] >> 10);
   memcpy(s, sum->state, sizeof s);
   for (int i = 0; i < 64; i++) {
-    const uint32_t one = s[7] + (rotated(s[4], 6) ^ rotated(s[4], 11) ^ rotated(s[4], 25)) +
-                         ((s[4] & s[5]) ^ (~s[4] & s[6])) + round[i] + w[i];
-    const uint32_t two = (rotated(s[0], 2) ^ rotated(s[0], 13) ^ rotated(s[0], 22)) +
-                         ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-    memmove(s + 1, s, 7 * sizeof *s);
-    s[4] += one;
-    s[0] = one + two;
+    const uint32_t a = s[-i & 7], b = s[(1 - i) & 7], c = s[(2 - i) & 7]; /* the words rotate in place */
+    const uint32_t e = s[(4 - i) & 7], f = s[(5 - i) & 7], g = s[(6 - i) & 7];
+    const uint32_t one = s[(7 - i) & 7] + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) +
+                         round[i] + w[i];
+    s[(3 - i) & 7] += one;
+    s[(7 - i) & 7] = one + (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
   }
   for (int i = 0; i < 8; i++) sum->state[i] += s[i];
 }
@@ -481,9 +478,7 @@ static bool integer_at(const void *values, const element *type, size_t index, in
 /* ---- The bundle ------------------------------------------------------------------------------------------------- */
 
 typedef struct listed { /* a file */
-  const char *name, *path, *sha256;
-  int64_t bytes;
-  bool is_checked;
+  const char *name, *path;
 } listed;
 
 typedef enum { REQUIRED, OVERRIDABLE, CONSTANT } port_role;
@@ -531,7 +526,7 @@ struct gopt_bundle {
   size_t input_count, output_count, variant_count, file_count;
   port *inputs, *outputs;
   variant *variants; /* the general model last */
-  listed *files, *weights, *kernels;
+  listed *files, *kernels;
   fact *facts; /* by input, while guards are checked */
 };
 
@@ -555,46 +550,31 @@ static listed *find_file(const gopt_bundle *bundle, const char *name) {
   return NULL;
 }
 
-/* Sets the path of a file, which must be in the folder, also after resolving links. */
-static int locate(gopt_bundle *bundle, listed *file, gopt_error *error) {
-  char real[PATH_MAX];
+/* Sets the path of a file, and compares its size and its contents with the entry of the manifest. */
+static int check_file(gopt_bundle *bundle, listed *file, const json *entry, gopt_error *error) {
+  const char *expected = find_text(entry, "sha256");
+  int64_t bytes;
   struct stat found;
-  bool is_inside = file->name[0] != 0 && file->name[0] != '/';
-  for (const char *at = file->name; is_inside && at != NULL; at = strchr(at, '/')) {
-    at += *at == '/';
-    is_inside = !(at[0] == '.' && at[1] == '.' && (at[2] == '/' || at[2] == 0));
-  }
-  const char *path = joined(&bundle->arena, bundle->folder, file->name, error);
-  if (path == NULL) return -1;
-  if (is_inside && realpath(path, real) == NULL)
-    return fail(error, "the bundle %s lacks %s: %s", bundle->folder, file->name, strerror(errno));
-  const size_t length = strlen(bundle->folder);
-  if (!is_inside || strncmp(real, bundle->folder, length) != 0 || real[length] != '/')
+  if (!is_integer(find(entry, "bytes"), &bytes) || expected == NULL) return malformed(error, file->name);
+  if (strpbrk(file->name, "/\\:") != NULL || file->name[0] == 0 || strcmp(file->name, "..") == 0)
     return fail(error, "file outside of the bundle: '%s'", file->name);
-  if (stat(path, &found) != 0 || !S_ISREG(found.st_mode)) return fail(error, "%s is not a file", path);
-  if (found.st_size != file->bytes)
-    return fail(error, "the bundle is damaged: %s has %jd bytes, not %" PRId64, path, (intmax_t)found.st_size,
-                file->bytes);
-  file->path = path;
-  return 0;
-}
-
-/* Compares the contents of a file with its checksum, once. */
-static int check_file(listed *file, gopt_error *error) {
-  if (file == NULL || file->is_checked) return 0;
+  if ((file->path = joined(&bundle->arena, bundle->folder, file->name, error)) == NULL) return -1;
+  if (lstat(file->path, &found) != 0)
+    return fail(error, "the bundle %s lacks %s: %s", bundle->folder, file->name, strerror(errno));
+  if (!S_ISREG(found.st_mode)) /* a link may lead out of the folder */
+    return fail(error, "the bundle is damaged: %s is a link, or not a file", file->path);
   FILE *stream = fopen(file->path, "rb");
   if (stream == NULL) return fail(error, "can't read %s: %s", file->path, strerror(errno));
   sha256 sum;
   char part[1 << 14], hex[65];
   sha256_start(&sum);
   for (size_t length; (length = fread(part, 1, sizeof part, stream)) > 0;) sha256_add(&sum, part, length);
-  const bool is_read = !ferror(stream);
+  const bool is_read = !ferror(stream), has_size = sum.length == (uint64_t)bytes;
   fclose(stream);
   if (!is_read) return fail(error, "can't read %s", file->path);
   sha256_hex(&sum, hex);
-  if (strcmp(hex, file->sha256) != 0)
+  if (!has_size || strcmp(hex, expected) != 0)
     return fail(error, "the bundle is damaged: %s does not match its checksum", file->path);
-  file->is_checked = true;
   return 0;
 }
 
@@ -609,8 +589,8 @@ static json *read_manifest(gopt_bundle *bundle, gopt_error *error) {
   struct stat found;
   char *text = NULL;
   size_t length = 0;
-  if (fstat(fileno(stream), &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > MOST_MANIFEST)
-    fail(error, "%s is not a file, or longer than %d bytes", path, MOST_MANIFEST);
+  if (lstat(path, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > MOST_MANIFEST)
+    fail(error, "%s is a link, not a file, or longer than %d bytes", path, MOST_MANIFEST);
   else if ((text = take(&bundle->arena, (size_t)found.st_size + 1, 1, error)) != NULL)
     length = fread(text, 1, (size_t)found.st_size, stream);
   fclose(stream);
@@ -648,14 +628,10 @@ static int read_files(gopt_bundle *bundle, const json *manifest, gopt_error *err
   for (size_t index = 0; index < files->count; index++) {
     listed *file = &bundle->files[bundle->file_count++];
     file->name = files->items[index]->key;
-    file->sha256 = find_text(files->items[index], "sha256");
-    const bool is_sized = is_integer(find(files->items[index], "bytes"), &file->bytes) && file->bytes >= 0;
-    if (!is_sized || file->sha256 == NULL) return malformed(error, file->name);
-    if (locate(bundle, file, error) != 0) return -1;
+    if (check_file(bundle, file, files->items[index], error) != 0) return -1;
   }
   const char *weights = find_text(manifest, "weights");
-  bundle->weights = find_file(bundle, weights);
-  return weights != NULL && bundle->weights == NULL ? malformed(error, "weights") : 0;
+  return weights != NULL && find_file(bundle, weights) == NULL ? malformed(error, "weights") : 0;
 }
 
 static int read_ports(gopt_bundle *bundle, const json *list, port **ports, size_t *count, gopt_error *error) {
@@ -827,6 +803,10 @@ static int read_target(gopt_bundle *bundle, const json *manifest, gopt_error *er
     return fail(error, "the bundle is for the system %s, this is %s", system, here.sysname);
   if (machine != NULL && !is_same_machine(machine, here.machine))
     return fail(error, "the bundle is for the machine %s, this is %s", machine, here.machine);
+  const json *domains = find_list(find(manifest, "operators"), "libraries");
+  if (domains != NULL && domains->count > 0 && (bundle->libraries == NULL || bundle->libraries[0] == NULL))
+    return fail(error, "the models need a library with the operators of the domain '%s'",
+                domains->items[0]->kind == J_STRING ? domains->items[0]->text : "");
   const int level = cpu_level();
   int64_t best = -1, lowest = INT64_MAX;
   for (size_t index = 0; kernels != NULL && index < kernels->count; index++) {
@@ -892,12 +872,6 @@ void gopt_close(gopt_bundle *bundle) {
   if (bundle->env != NULL) bundle->api->ReleaseEnv(bundle->env);
   release(&bundle->arena);
   free(bundle);
-}
-
-int gopt_check(gopt_bundle *bundle, gopt_error *error) {
-  for (size_t index = 0; index < bundle->file_count; index++)
-    if (check_file(&bundle->files[index], error) != 0) return -1;
-  return 0;
 }
 
 size_t gopt_input_count(const gopt_bundle *bundle) { return bundle->input_count; }
@@ -1057,9 +1031,7 @@ static int create_session(gopt_bundle *bundle, variant *found, gopt_error *error
   const OrtApi *api = bundle->api;
   OrtSessionOptions *options = NULL;
   listed *kernels = found->is_native ? bundle->kernels : NULL;
-  if (check_file(found->file, error) != 0 || check_file(bundle->weights, error) != 0 || check_file(kernels, error) != 0 ||
-      succeeded(api, api->CreateSessionOptions(&options), error, "to create options") != 0)
-    return -1;
+  if (succeeded(api, api->CreateSessionOptions(&options), error, "to create options") != 0) return -1;
   int status = apply_options(api, found->session_options, options, error);
   if (status == 0 && kernels != NULL)
     status = succeeded(api, api->RegisterCustomOpsLibrary_V2(options, kernels->path), error, "to load the kernels");
@@ -1440,17 +1412,15 @@ static int load_input(gopt_bundle *bundle, const char *word, OrtValue **inputs, 
 
 static int usage(const char *program) {
   fprintf(stderr,
-          "usage: %s BUNDLE [NAME=FILE.npy ...] [-o FOLDER] [--library FILE ...] [--check]\n"
+          "usage: %s BUNDLE [NAME=FILE.npy ...] [-o FOLDER] [--library FILE ...]\n"
           "  -o FOLDER       write each output to FOLDER/NAME.npy\n"
-          "  --library FILE  register a library of custom operators\n"
-          "  --check         compare all files with their checksums, not only those that are used\n",
+          "  --library FILE  register a library of custom operators\n",
           program);
   return 2;
 }
 
 int main(int count, char **words) {
   const char *folder = NULL, *outputs_to = NULL;
-  bool checks_all = false;
   gopt_error error = {""};
   gopt_bundle *bundle = NULL;
   block *arena = NULL;
@@ -1460,8 +1430,7 @@ int main(int count, char **words) {
   bool is_understood = libraries != NULL && files != NULL;
   for (int index = 1; is_understood && index < count; index++) {
     const char *word = words[index], *next = index + 1 < count ? words[index + 1] : NULL;
-    if (strcmp(word, "--check") == 0) checks_all = true;
-    else if (strcmp(word, "-o") == 0 && next != NULL) outputs_to = words[++index];
+    if (strcmp(word, "-o") == 0 && next != NULL) outputs_to = words[++index];
     else if (strcmp(word, "--library") == 0 && next != NULL) libraries[library_count++] = words[++index];
     else if (word[0] == '-') is_understood = false;
     else if (folder == NULL) folder = word;
@@ -1473,7 +1442,7 @@ int main(int count, char **words) {
   if (status == 0) {
     inputs = take(&arena, bundle->input_count, sizeof *inputs, &error);
     outputs = take(&arena, bundle->output_count, sizeof *outputs, &error);
-    status = inputs == NULL || outputs == NULL ? -1 : checks_all ? gopt_check(bundle, &error) : 0;
+    status = inputs == NULL || outputs == NULL ? -1 : 0;
   }
   for (size_t index = 0; status == 0 && index < file_count; index++)
     status = load_input(bundle, files[index], inputs, &error);

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,11 @@ from typing import Any
 from graphopt import ir
 from graphopt.ir.signature import Signature
 from graphopt.profile import Guard
-from graphopt.specialization.bundle.plan import BundlePlan, FileSum, checksum
+from graphopt.specialization.bundle.manifest import BundleTarget, FileSum, Manifest, Operators, checksum
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.util.disk_store import file_digest
+
+TARGET = BundleTarget("cpu", "CPUExecutionProvider", "1.17")
 
 
 def write_bundle(
@@ -31,7 +31,7 @@ def write_bundle(
     files = ir.save_together({name: model.clone() for name in names}, folder, "weights.bin")
     sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
     records = [VariantRecord(name, guard, 1, 1, f"{name}.onnx") for name, guard in guards.items()]
-    plan = BundlePlan(
+    manifest = Manifest(
         "0",
         tuple(records),
         Signature.of(model),
@@ -40,17 +40,12 @@ def write_bundle(
         sums=sums,
         session_options=session_options,
         native=tuple(native),
+        target=TARGET,
+        operators=Operators(dict(model.graph.opset_imports)),
+        settings={"é": [0.1, 1e-7, -3, True, None, "\x7f\u2028𝄞\\\"\n"]},  # for its checksum
     )
-    plan.write(folder)
-    data = plan.to_dict() | {"graphopt_bundle": 3, "kernels": [], "target": target()}
-    write_manifest(folder, data)
+    manifest.write(folder)
     return folder
-
-
-def target(**changes: Any) -> dict[str, Any]:
-    """The target of this machine."""
-    here = {"device": "cpu", "provider": "CPUExecutionProvider", "onnxruntime": "1.31", "cpu_level": None}
-    return here | {"system": sys.platform, "machine": platform.machine().lower()} | changes
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from benchmarks import c_host
 from benchmarks.c_host import HostRun, differences, run
 from graphopt.errors import GraphoptError
 from graphopt.profile import Guard, ValueProfile
+from graphopt.specialization.bundle.kernel_files import machine
 from graphopt.util.ort_array_conversion import LOW_TYPES
 
 from ..model_testing import parse
@@ -266,7 +267,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graphopt.build_kernels(model, library)
     data = read_manifest(folder / "model.gopt")
     add_file(data, library)
-    data["kernels"] = [{"file": "kernels.so", "device": "cpu", "machine": data["target"]["machine"]}]
+    data["kernels"] = [{"file": "kernels.so", "device": "cpu", "machine": machine(), "cpu_level": None}]
     write_manifest(folder / "model.gopt", data)
     return folder / "model.gopt"
 
@@ -277,9 +278,10 @@ def test_kernels_are_used_if_present(program, native, tmp_path) -> None:
     data = read_manifest(native)
     without = tmp_path / "without.gopt"
     without.mkdir()
-    for name in data["files"]:
-        (without / name).write_bytes((native / name).read_bytes())
-    write_manifest(without, data | {"kernels": []})
+    (without / "general.onnx").write_bytes((native / "general.onnx").read_bytes())
+    write_manifest(
+        without, data | {"kernels": [], "files": {"general.onnx": data["files"]["general.onnx"]}}
+    )
     found = run(program, without, feeds, tmp_path / "run")
     expected = graphopt.run(graphopt.load(without / "general.onnx"), feeds, libraries=())
     assert c_host.same_bits(found.outputs["y"], expected["y"])
@@ -294,7 +296,7 @@ def test_kernels_are_used_if_present(program, native, tmp_path) -> None:
 
 def test_the_highest_level_of_kernels_is_used(program, native, tmp_path) -> None:
     data = read_manifest(native)
-    if data["target"]["machine"] != "x86_64":
+    if machine() != "x86_64":
         pytest.skip("levels are those of x86-64")
     folder = tmp_path / "model.gopt"
     folder.mkdir()
