@@ -45,8 +45,10 @@ def runtime() -> Path | None:
     return next(iter(sorted(folder.glob("libonnxruntime.so.*"))), None)
 
 
-def build(folder: Path, flags: Sequence[str] = SANITIZED, headers: Path = HEADERS) -> Path:
-    """Compile the host to ``folder`` and link it with the installed onnxruntime.
+def build(
+    folder: Path, flags: Sequence[str] = SANITIZED, *, headers: Path = HEADERS, source: Path = SOURCE
+) -> Path:
+    """Compile the host, or another ``source``, to ``folder`` and link it with the installed onnxruntime.
 
     Raises:
         NoCompiler: there is no C compiler.
@@ -57,9 +59,9 @@ def build(folder: Path, flags: Sequence[str] = SANITIZED, headers: Path = HEADER
         raise RuntimeError("this onnxruntime has no library for C")
     for name in ("libonnxruntime.so", "libonnxruntime.so.1"):  # for the linker, and as programs name it
         (folder / name).symlink_to(library)
-    target = folder / "host"
+    target = folder / source.stem
     link = (f"-L{folder}", "-lonnxruntime", f"-Wl,-rpath,{folder}")
-    words = [*STRICT, *flags, f"-I{headers}", str(SOURCE), *link, "-o", str(target)]
+    words = [*STRICT, *flags, f"-I{headers}", f"-I{SOURCE.parent}", str(source), *link, "-o", str(target)]
     find_compiler().run(words, folder, PATIENCE)
     return target
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -14,15 +13,12 @@ import pytest
 import graphopt
 from benchmarks import c_host
 from benchmarks.c_host import HostRun, differences, run
-from graphopt.errors import GraphoptError
 from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.bundle.kernel_files import machine
 from graphopt.util.ort_array_conversion import LOW_TYPES
 
 from ..model_testing import parse
 from .c_bundles import add_file, read_manifest, write_bundle, write_manifest
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host is linked with the flags of Linux")
 
 #: d has a default.
 MODEL = """
@@ -35,17 +31,6 @@ g (float[N, 4] x, float[K, M] y, int64[2] i, bool f, float[4] d = {1, 2, 3, 4}) 
   u = Identity(y)
 }
 """
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host with sanitizers."""
-    try:
-        return c_host.build(tmp_path_factory.mktemp("host"))
-    except (GraphoptError, RuntimeError) as error:
-        if "compiler" in str(error) or "library" in str(error):
-            pytest.skip(str(error))
-        raise
 
 
 def _feeds(x: int, y: tuple[int, int], i: tuple[int, int] = (1, 2), f: bool = True) -> dict[str, np.ndarray]:
@@ -279,9 +264,7 @@ def test_kernels_are_used_if_present(program, native, tmp_path) -> None:
     without = tmp_path / "without.gopt"
     without.mkdir()
     (without / "general.onnx").write_bytes((native / "general.onnx").read_bytes())
-    write_manifest(
-        without, data | {"kernels": [], "files": {"general.onnx": data["files"]["general.onnx"]}}
-    )
+    write_manifest(without, data | {"kernels": [], "files": {"general.onnx": data["files"]["general.onnx"]}})
     found = run(program, without, feeds, tmp_path / "run")
     expected = graphopt.run(graphopt.load(without / "general.onnx"), feeds, libraries=())
     assert c_host.same_bits(found.outputs["y"], expected["y"])
@@ -313,4 +296,6 @@ def test_the_highest_level_of_kernels_is_used(program, native, tmp_path) -> None
         assert run(program, folder, feeds, tmp_path / str(number)).errors == ""
     write_manifest(folder, data | {"kernels": unusable})
     found = run(program, folder, feeds, tmp_path / "none")
-    assert found.status == 1 and "the kernels of the bundle need x86-64-v9, this processor has" in found.errors
+    assert (
+        found.status == 1 and "the kernels of the bundle need x86-64-v9, this processor has" in found.errors
+    )

@@ -101,7 +101,8 @@ def _check_folder(folder: Path, found: Manifest) -> None:
 
 def _linked(folder: Path, name: str) -> InvalidModel:
     return InvalidModel(
-        f"the bundle {folder} is damaged: {name} is a symbolic link", hint="copy the files that the links name"
+        f"the bundle {folder} is damaged: {name} is a symbolic link",
+        hint="copy the files that the links name",
     )
 
 
