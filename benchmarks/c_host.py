@@ -2,10 +2,10 @@
 
     python -m benchmarks.c_host DIR --only 'bert|gpt2|silero'
 
-Each model is profiled on all of its sets of shapes but the last, and saved as a bundle with variants for them. The host
-is built with gcc's sanitizers, and runs all sets: those that were profiled (*hit*), and the last (*miss*). It must select
-the variant that `graphopt.Bundle` selects, and return the same bits. With `--fuser native`, the bundles have kernels,
-which the host loads. The exit status is 1 if a run differs or fails.
+Each model is profiled on all of its sets of shapes but the last, and saved as a bundle with variants for
+them. The host is built with gcc's sanitizers, and runs all sets, each with two sets of values. It must select
+the variant that `graphopt.Bundle` selects, and return the same bits. With `--fuser native`, the bundles have
+kernels, which the host loads. The exit status is 1 if a run differs or fails.
 """
 
 from __future__ import annotations
