@@ -58,6 +58,7 @@ class Attempt:
         gate: called before each rewrite, unless ``stop_after`` is given.
         libraries: returns the operator libraries for a result; the result is compared with and without them.
         check: a further check of a result, which raises VerificationFailed.
+        redefined: remarks about changes of the model by :meth:`Pass.redefine`.
     """
 
     pipeline: Pipeline
@@ -77,9 +78,10 @@ class Attempt:
     gate: Callable[[Action], bool] | None = None
     libraries: Callable[[ir.Model], Sequence[str]] | None = None
     check: Callable[[ir.Model], object] | None = None
+    redefined: Sequence[str] = ()
 
     def on(self, model: ir.Model) -> Attempt:
-        """Adapt this attempt to ``model``, and fix the dims of ``model`` in place.
+        """Adapt this attempt to ``model``, and change ``model`` in place: fix dims, and redefine its results.
 
         Raises:
             UsageError: an option names a dim that no input has, or whose size is already fixed to another
@@ -99,7 +101,17 @@ class Attempt:
             pipeline = Pipeline((*pipeline.steps, *check.steps))
         if graphopt_operators.has_groups(model):
             pipeline = Pipeline((*pipeline.steps, *make_pipeline("rename-groups").steps))
-        return replace(self, pipeline=pipeline, options=options, inputs=inputs)
+        redefined = self.redefine(model)
+        return replace(self, pipeline=pipeline, options=options, inputs=inputs, redefined=redefined)
+
+    def redefine(self, model: ir.Model) -> list[str]:
+        """Change ``model`` in place to the model that defines correct results; returns remarks.
+
+        Raises:
+            UsageError: an option of a pass does not fit the model.
+        """
+        passes = [step for step in self.pipeline.passes() if step.name not in self.options.skip]
+        return [remark for step in passes for remark in step.redefine(model)]
 
     def entered(self, stage: str, done: float | None = None) -> None:
         """Report a stage and its completed fraction, if known, to the instruments."""

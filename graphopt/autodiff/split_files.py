@@ -34,6 +34,7 @@ def plan_of(found: Split) -> dict[str, Any]:
         "backward": part(BACKWARD, found.backward),
         "loss": joint.loss,
         "handed": found.handed,
+        "static": found.static,
         "saved": [asdict(item) for item in found.saved],
         "cotangents": joint.cotangents,
         "gradients": joint.gradients,

@@ -78,8 +78,8 @@ class Split:
         joint: the joint graph, which both compute together.
         forward: the forward model, with the inputs of the model; its outputs are those of the model, the loss
             and running statistics, then the residuals.
-        backward: the backward model. Its inputs are the residuals, the required outputs of the model, the
-            cotangents, and the required inputs of the model, in this order. Its outputs are gradients.
+        backward: the backward model. Its inputs are the residuals, the required outputs and inputs of the
+            model, and the cotangents, in this order. Its outputs are gradients.
         saved: the residuals, in order.
         report: sizes and costs.
     """
@@ -95,6 +95,16 @@ class Split:
         """The outputs of the forward model that the backward model reads, in the order of its inputs."""
         returned = frozenset(value.name for value in self.forward.graph.outputs)
         return [value.name or "" for value in self.backward.graph.inputs if value.name in returned]
+
+    @property
+    def static(self) -> list[str]:
+        """The first inputs of the backward model, all except cotangents.
+
+        The forward run has computed or read these tensors, so that they need not be copied: the counterpart
+        of ``count_tangents`` in ``compile_fx.py``.
+        """
+        cotangents = frozenset(self.joint.cotangents.values())
+        return [value.name or "" for value in self.backward.graph.inputs if value.name not in cotangents]
 
 
 def split(
@@ -215,7 +225,7 @@ class _Writer:
         names = {value: self._cx.edit.fresh_name(SAVED + (value.name or "")) for value in self._saved}
         forward = self._model(self._early, plain, [*partition.outputs, *self._saved])
         read = [value for value in plain if value in self._read]
-        backward = self._model(self._late, [*self._saved, *self._shared, *cotangents, *read], gradients)
+        backward = self._model(self._late, [*self._saved, *self._shared, *read, *cotangents], gradients)
         for model, residuals in (
             (forward, forward.graph.outputs[len(partition.outputs) :]),
             (backward, backward.graph.inputs),

@@ -135,7 +135,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
     scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes, weights=tuple(weights)))
-    original = copy(candidate) if attempt.dims else original
+    original = copy(candidate) if attempt.dims or attempt.redefined else original
     sharing = SharedBufferCheck(env)
     unchecked = sharing.in_runtime(candidate) if sharing.pairs else None
     if sharing.pairs and unchecked is None:
@@ -149,6 +149,9 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
         if settings.verify or chosen["verify_each"]:
             attempt.entered("starting onnxruntime")
             reference = chosen["reference"]
+            if reference is not None and attempt.redefined:
+                reference = copy(env.load(reference))
+                attempt.redefine(reference)
             verifier = env.verifier(
                 original if reference is None else reference,
                 attempt.inputs,
@@ -186,6 +189,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
         libraries=libraries.paths,
         remarks=[
             *remarks,
+            *attempt.redefined,
             *_stated_assumptions(attempt.dims, attempt.options),
             *left_out(attempt.options, attempt.pipeline),
             *libraries.remarks,

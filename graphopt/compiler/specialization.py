@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.executor_plans import plan_factory
-from graphopt.model_arguments import ModelLike
+from graphopt.errors import UsageError
+from graphopt.model_arguments import ModelLike, copy
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.util.argument_checks import checked
 
@@ -92,10 +93,13 @@ def specialize(
             generated inputs.
 
     Raises:
-        UsageError: the profile is of another model; or as for :func:`optimize`.
+        UsageError: the profile is of another model, or a pass redefines the results of the model; or as for
+            :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
+    from graphopt.compiler.optimization import with_fuser
     from graphopt.compiler.optimize_all_variants import VariantOptimizer
+    from graphopt.optimization_attempt import prepare
     from graphopt.profile import check_profile
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
@@ -105,6 +109,11 @@ def specialize(
     env = env.having(options)
     original = env.load(model)
     check_profile(how.profile, original)
+    if prepare(env.settings, **with_fuser(env).given).redefine(copy(original)):
+        raise UsageError(
+            "a model can't be frozen and specialized at once",
+            hint="graphopt optimize --passes freeze first, and profile the result",
+        )
     sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
     restricted = restrict(original, how.profile, sizes, ranges)
     fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)

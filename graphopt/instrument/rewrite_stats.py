@@ -21,7 +21,7 @@ _TELLING = (
     r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random|and a guard costs"
 )
 #: Passes all of whose refusals are obstacles.
-_TELLING_PASSES = frozenset({"differentiate"})
+_TELLING_PASSES = frozenset({"differentiate", "pad-mm"})
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ from graphopt.ir.nested_graphs import (
     walk_nodes,
     with_bodies,
 )
-from graphopt.ir.opaque_parts import has_training_info, opaque_attribute, opaque_type
+from graphopt.ir.opaque_parts import drop_training_info, has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.print_values import constant_text, declared_type, type_text
 from graphopt.ir.printer import (
     Names,

@@ -21,7 +21,7 @@ _ROLES = "quant_parameter_tensor_names"
 #: Key in ``graph.meta`` of the main graph: whether the model has annotations.
 _ANNOTATED = NAMESPACE + "annotated"
 #: Key in ``graph.meta`` of the main graph: names of its values that training info refers to.
-_MENTIONED = NAMESPACE + "mentioned"
+MENTIONED = NAMESPACE + "mentioned"
 
 
 def note_names(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
@@ -41,19 +41,19 @@ def note_names(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
         bindings = (*info.initialization_binding, *info.update_binding)
         found.update(dict.fromkeys(binding.key for binding in bindings))
     if found:
-        meta[_MENTIONED] = frozenset(found)
+        meta[MENTIONED] = frozenset(found)
 
 
 def has_names(model: onnx_ir.Model) -> bool:
     """Whether ``model`` contains references by name."""
-    return _ANNOTATED in model.graph.meta or _MENTIONED in model.graph.meta
+    return _ANNOTATED in model.graph.meta or MENTIONED in model.graph.meta
 
 
 def named(model: onnx_ir.Model) -> frozenset[str]:
     """The names of values that annotations and training info refer to."""
     if not has_names(model):
         return frozenset()
-    found = set(model.graph.meta.get(_MENTIONED, ()))
+    found = set(model.graph.meta.get(MENTIONED, ()))
     for roles in _annotations(model):
         found.update(roles.values())
     return frozenset(found)

@@ -7,7 +7,8 @@ import base64
 import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.constants import NAMESPACE
+from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
+from graphopt.ir.name_references import MENTIONED
 
 #: Metadata keys of an opaque type and of training info.
 TYPE, TRAINING_INFO = NAMESPACE + "type", NAMESPACE + "training_info"
@@ -26,6 +27,12 @@ def opaque_attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
 def has_training_info(model: onnx_ir.Model) -> bool:
     """Whether ``model`` has training info, whose graphs are opaque."""
     return bool(model.graph.meta.get(TRAINING_INFO))
+
+
+def drop_training_info(model: onnx_ir.Model) -> None:
+    """Remove training info; the initializers that it updates become constant."""
+    for key in (TRAINING_INFO, UPDATED_OUTSIDE, MENTIONED):
+        model.graph.meta.pop(key, None)
 
 
 def opaque_type(value: onnx_ir.Value) -> onnx.TypeProto | None:

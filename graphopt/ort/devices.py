@@ -32,6 +32,38 @@ _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 
 @dataclass(frozen=True)
+class MatrixUnits:
+    """Units that multiply small matrices at once, such as tensor cores.
+
+    Attributes:
+        multiples: by element type, a number of elements. Products are fast if the rows of matrices in memory
+            are multiples of it; 16 bytes on NVIDIA's GPUs (Matrix Multiplication Background User's Guide).
+        intensities: by element type, the operations per moved byte above which products are compute-bound.
+        slowdown: the time of a compute-bound product with other rows, relative to aligned rows.
+        launch_bytes: the bytes that the device moves in the time that one more node costs.
+        padded_types: element types for which onnxruntime has a kernel of Pad on the device; Slice has all.
+    """
+
+    multiples: Mapping[str, int]
+    intensities: Mapping[str, float]
+    slowdown: float
+    launch_bytes: int
+    padded_types: frozenset[str]
+
+
+#: Tensor cores of compute capability 8.0 and newer. Intensities are those of an A100, the lowest of these
+#: GPUs: 312 (TF32: 156, int8: 624) tera-operations and 2.0 TB per second. The slowdown and the time of a node
+#: (4 microseconds) are estimates. Types are those of onnxruntime's docs/OperatorKernels.md.
+TENSOR_CORES = MatrixUnits(
+    {"float16": 8, "bfloat16": 8, "float": 4, "int8": 16, "uint8": 16},
+    {"float16": 156.0, "bfloat16": 156.0, "float": 78.0, "int8": 312.0, "uint8": 312.0},
+    slowdown=2.0,
+    launch_bytes=8 << 20,
+    padded_types=frozenset({"float16", "float", "double"}),
+)
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """Properties of a kind of device; other modules read them instead of its name.
 
@@ -44,6 +76,7 @@ class Capabilities:
         all_operators: whether the device has kernels for all operators, including the ones that only the host
             has in onnxruntime (FusedGemm, MatMulIntegerToFloat).
         tf32: whether the device may round factors of float32 products to TF32.
+        matrix_units: units that multiply small matrices at once; ``None`` if the device has none.
     """
 
     provider: str
@@ -52,11 +85,14 @@ class Capabilities:
     loads_libraries: bool
     all_operators: bool
     tf32: bool
+    matrix_units: MatrixUnits | None = None
 
 
 _CAPABILITIES = {
     "cpu": Capabilities("CPUExecutionProvider", True, True, True, True, tf32=False),
-    "cuda": Capabilities("CUDAExecutionProvider", False, False, False, False, tf32=True),
+    "cuda": Capabilities(
+        "CUDAExecutionProvider", False, False, False, False, tf32=True, matrix_units=TENSOR_CORES
+    ),
 }
 
 

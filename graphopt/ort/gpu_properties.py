@@ -5,15 +5,23 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from graphopt.ort.devices import Device
+from graphopt.ort.devices import Device, MatrixUnits
 
 #: Attributes of ``cuDeviceGetAttribute`` (cuda.h).
 _MAJOR, _MINOR = 75, 76
 _NAME_BYTES = 256
+#: The compute capability from which tensor cores multiply matrices of a type (CUDA C++ Programming Guide).
+_TENSOR_CORES_SINCE = {
+    "float16": (7, 0),
+    "int8": (7, 2),
+    "uint8": (7, 2),
+    "float": (8, 0),
+    "bfloat16": (8, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,24 @@ def gpu_properties(device: Device) -> GpuProperties | None:
     except OSError:
         return None
     return properties_from(driver, device.index)
+
+
+def matrix_units(device: Device, gpu: GpuProperties | None) -> MatrixUnits | None:
+    """The units of ``device`` for products of matrices, for the types that ``gpu`` supports.
+
+    Args:
+        gpu: the properties of the device; ``None`` if they are not known, such as for a target device that is
+            not present, which counts as one that supports all types.
+    """
+    units = device.capabilities.matrix_units
+    if units is None or gpu is None:
+        return units
+    multiples = {
+        dtype: number
+        for dtype, number in units.multiples.items()
+        if gpu.capability >= _TENSOR_CORES_SINCE[dtype]
+    }
+    return replace(units, multiples=multiples) if multiples else None
 
 
 def properties_from(driver: Any, index: int) -> GpuProperties | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -63,6 +64,17 @@ class Pass(ABC):
     @abstractmethod
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""
+
+    def redefine(self, model: ir.Model) -> Sequence[str]:
+        """Change ``model`` in place to the model that defines correct results, before any pass runs.
+
+        The default is no change. A pass overrides it if the user requests other results than those of the
+        original, as with ``freeze``: results are compared with the changed model.
+
+        Returns:
+            Remarks about the changes, for the report.
+        """
+        return ()
 
     def eager(self) -> Pass:
         """This pass, with predicted costs ignored."""

@@ -64,7 +64,7 @@ def test_residuals_are_the_first_inputs_and_cheap_values_are_recomputed() -> Non
     count = len(found.handed)
     inputs = names(found.backward.graph.inputs)
     assert inputs[:count] == found.handed == names(found.forward.graph.outputs)[1:]
-    assert inputs[count:] == ["cotangent.loss", "x"]
+    assert inputs[count:] == ["x", "cotangent.loss"] and found.static == inputs[:-1]
     assert names(found.backward.graph.outputs) == ["grad.w", "grad.v"]
     assert found.report.recomputed == {"Mul": 1, "Sigmoid": 1}
     assert found.report.saved == sum(item.bytes for item in found.saved) < found.report.everything
@@ -85,9 +85,24 @@ def test_cotangent_of_the_loss_can_be_fed() -> None:
 
 def test_without_a_loss_cotangents_of_outputs_are_inputs() -> None:
     found = graphopt.split(mlp(), ["y"], ["x", "w"], save_everything=True)
-    assert names(found.backward.graph.inputs)[len(found.handed)] == "cotangent.y"
+    assert names(found.backward.graph.inputs) == [*found.static, "cotangent.y"]
+    assert found.static[: len(found.handed)] == found.handed
     assert found.report.recomputed_flops == 0 and found.report.ratio == 1
     assert is_right(found, feeds(**{"x": (5, 8), "t": (5, 4), "cotangent.y": (5, 4)}))
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_inputs_and_outputs_of_both_models(by_group: bool) -> None:
+    """Cotangents come last; users see the original outputs of the forward model, and gradients."""
+    model = mlp()
+    found = graphopt.split(model, ["y"], "params", by_group=by_group)
+    cotangents = list(found.joint.cotangents.values())
+    assert names(found.backward.graph.inputs)[-len(cotangents) :] == cotangents == ["cotangent.y"]
+    saved = [item.name for item in found.saved]
+    assert names(found.forward.graph.outputs) == [*names(model.graph.outputs), *saved]
+    assert names(found.backward.graph.outputs) == [*found.joint.gradients.values()]
+    assert found.static[: len(saved)] == saved
+    assert not set(found.static) - {*names(found.forward.graph.outputs), *names(found.forward.graph.inputs)}
 
 
 def test_smaller_budgets_save_less_and_recompute_more() -> None:

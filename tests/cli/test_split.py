@@ -42,6 +42,7 @@ def test_split_writes_both_models_weights_and_plan(invoke: Invoke, model: Path) 
     feeds |= graphopt.run(out / plan["forward"]["file"], feeds)
     assert list(feeds)[2:] == plan["forward"]["outputs"]
     assert plan["backward"]["inputs"][: len(plan["handed"])] == plan["handed"]
+    assert plan["backward"]["inputs"][: len(plan["static"])] == plan["static"]
     taken = {name: feeds[name] for name in plan["backward"]["inputs"] if name in feeds}
     gradient = graphopt.run(out / plan["backward"]["file"], taken)["grad.w"]
     _, truth = graphopt.value_and_grad(model, "mse:y,t")({"x": x, "t": x})

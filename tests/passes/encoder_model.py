@@ -52,14 +52,28 @@ activate (x) => (y) {
 }"""
 
 
-def encoder() -> ir.Model:
-    """The transformer of samples/zoo with one layer, and the head."""
+#: A Dropout in training mode before the scores.
+_DROPOUT = """sums = Add (products, offsets)
+    ratio = Constant <value = float {0.5}> ()
+    trains = Constant <value = bool {1}> ()
+    kept_sums = Dropout (sums, ratio, trains)
+    scores = head.activate (kept_sums)"""
+_SCORES = """sums = Add (products, offsets)
+    scores = head.activate (sums)"""
+
+
+def encoder(*, trains: bool = False) -> ir.Model:
+    """The transformer of samples/zoo with one layer, and the head.
+
+    With ``trains``, the head has a Dropout in training mode, and its weights are overridable.
+    """
     sys.path.insert(0, str(_SAMPLES))
     try:
         proto = importlib.import_module("zoo.transformer").transformer(layers=1, hidden=_HIDDEN)
     finally:
         sys.path.remove(str(_SAMPLES))
-    head = onnx.parser.parse_model(_HEAD)
+    assert _SCORES in _HEAD
+    head = onnx.parser.parse_model(_HEAD.replace(_SCORES, _DROPOUT) if trains else _HEAD)
     random = np.random.default_rng(0)
     proto.ir_version = head.ir_version  # functions need 8
     proto.opset_import[0].version = 17  # its operators are the same; gradients need 16
@@ -70,6 +84,8 @@ def encoder() -> ir.Model:
     for name, rows in (("head.weight", _HIDDEN), ("head.places", 64)):
         weight = random.standard_normal((rows, _LABELS)).astype(np.float32)
         proto.graph.initializer.append(numpy_helper.from_array(weight, name))
+        if trains:
+            proto.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, weight.shape))
     proto.graph.output.extend(head.graph.output)
     proto.functions.extend(head.functions)
     return ir.from_proto(proto)

@@ -40,15 +40,21 @@ def _joint(model: ir.Model, *, optimize: bool) -> ir.Model:
 
 
 def _input(pipeline: str, annotations: Annotations) -> ir.Model:
-    """The input of ``pipeline``: with gradients, pipelines of later stages run on models with gradients."""
+    """The input of ``pipeline``.
+
+    With gradients, pipelines of later stages run on models with gradients, and freezing runs on a model that
+    trains.
+    """
     model, values = _encoder()
     parameters = [
         name for name, value in model.graph.initializers.items() if value.dtype == ir.DataType.FLOAT
     ]
-    if annotations.gradients and pipeline == "joint":
+    if annotations.gradients and pipeline in ("joint", "training"):
         model = _joint(model, optimize=False)
-    elif annotations.gradients and pipeline.startswith("post-grad"):
+    elif annotations.gradients and (pipeline.startswith("post-grad") or pipeline == "inner"):
         model = _joint(model, optimize=True)
+    elif annotations.gradients and pipeline == "freezing":
+        model = encoder_model.encoder(trains=True)
     model = annotations.annotated(model, values, parameters)
     if annotations.gradients and pipeline == "forward":
         run_pipeline(model, "create-autodiff-subgraphs,differentiate,guard-groups")

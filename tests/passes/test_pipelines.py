@@ -73,6 +73,10 @@ LAST = ["lower-fallbacks", "add-if-then-else", "check-strict-fusion"]
 
 POST_GRAD = ["batch-mm", "fuse-builtin", "views-to-reshape", *CLEAN]
 
+PRE_GRAD = ["canonicalize", "remove-expands", {"then": [], "otherwise": ["peephole"]}]
+JOINT = [["peephole", "constant-propagation", "cse", "dce"]]
+INNER = ["views-to-reshape", "infer-shapes", *POST_GRAD, "pad-mm"]
+
 #: Names by pipeline; the passes of an inner list are repeated until none changes the model, and those of a dict
 #: are the paths with and without gradients.
 GOLDEN = {
@@ -91,9 +95,15 @@ GOLDEN = {
     "forward": [
         "remove-type-specializations", "remove-profile-nodes", "update-requires-grad", "lower-fallbacks",
     ],
-    "joint": [["peephole", "constant-propagation", "cse", "dce"]],
+    "joint": JOINT,
     "post-grad": POST_GRAD,
     "post-grad-native": [*POST_GRAD, "fuse-groups"],
+    "pre-grad": PRE_GRAD,
+    "inner": INNER,
+    "inference": [*PRE_GRAD, *JOINT, *INNER],
+    "training": [*JOINT, *INNER],
+    "freezing": [*PRE_GRAD, *JOINT, "freeze", *INNER],
+    "ahead": [*PRE_GRAD, *JOINT, *INNER],
     "final": ["add-if-then-else"],
     "plan-general": INSENSITIVE,
     "plan-profiled": [*INSENSITIVE, "instrument", "profile-autograd-zero"],
@@ -105,6 +115,12 @@ GOLDEN = {
     "O2": CLEAN,
     "O3": ["decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
     "native": ["dissolve-groups", "decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
+}  # fmt: skip
+
+
+#: Pipelines with batch-mm in which custom passes run first and last.
+WITHOUT_POSITIONS = {
+    "O3", "native", "post-grad", "post-grad-native", "inner", "inference", "training", "freezing", "ahead",
 }  # fmt: skip
 
 
@@ -152,7 +168,7 @@ def test_positions_of_custom_passes(name: str) -> None:
     assert (
         ("pre-passes" in steps)
         == ("post-passes" in steps)
-        == ("batch-mm" in steps and name not in ("O3", "native", "post-grad", "post-grad-native"))
+        == ("batch-mm" in steps and name not in WITHOUT_POSITIONS)
     )
     expected = filled(golden, own)
     if "pre-passes" not in steps:

@@ -42,6 +42,7 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
 graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention/self/Softmax
 graphopt optimize model.onnx -o out.onnx --fuser native
+graphopt optimize model.onnx -o out.onnx --pipeline freezing
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
 graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle

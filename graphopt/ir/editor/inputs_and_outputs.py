@@ -65,6 +65,12 @@ class InputOutputEdits(ValueEdits):
         self.model.graph.register_initializer(value)
         self._changed("constant")
 
+    def fix(self, value: onnx_ir.Value) -> None:
+        """Make ``value``, an overridable initializer, a constant, which is no longer an input."""
+        assert value.is_initializer() and self.model.ir_version >= 4
+        self.model.graph.inputs.remove(value)
+        self._changed("input")
+
     def set_inputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
         """Set the inputs of ``body`` to ``values``; removed inputs must be unread."""
         values = list(values)

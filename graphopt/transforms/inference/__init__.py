@@ -1,0 +1,1 @@
+"""Passes that prepare models for inference."""
