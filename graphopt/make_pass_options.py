@@ -107,16 +107,18 @@ def vouch(
     model: ir.Model,
     dims: Mapping[str, int] | None = None,
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    dim_relations: Mapping[str, str] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model`` in place; returns options that include the facts in ``dim_ranges``.
+    """Declare ``dims`` and ``dim_relations`` in ``model``, in place; returns options with ``dim_ranges``.
 
     Raises:
         UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its
-            range.
+            range; or as for :func:`graphopt.inputs.dim_guarantees.relate_dims`.
     """
     from graphopt.inputs import dim_guarantees
 
+    dim_guarantees.relate_dims(model, dim_relations or {})
     ranges = dim_guarantees.apply_dim_guarantees(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
 

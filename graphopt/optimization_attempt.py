@@ -66,6 +66,7 @@ class Attempt:
     inputs: InputOptions | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    dim_relations: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     verifier: Verifier | None = None
     verify: bool = False
@@ -80,6 +81,11 @@ class Attempt:
     check: Callable[[ir.Model], object] | None = None
     redefined: Sequence[str] = ()
 
+    @property
+    def declares_dims(self) -> bool:
+        """Whether :meth:`on` changes the declarations of the model."""
+        return bool(self.dims or self.dim_relations)
+
     def on(self, model: ir.Model) -> Attempt:
         """Adapt this attempt to ``model``, and change ``model`` in place: fix dims, and redefine its results.
 
@@ -89,11 +95,11 @@ class Attempt:
             VerificationFailed: sharing the buffers is not safe in ``model`` itself.
         """
         pipeline, options, inputs = self.pipeline, self.options, self.inputs
-        if self.dims or self.dim_ranges:
-            options = vouch(model, self.dims, self.dim_ranges, options)
+        if self.dims or self.dim_ranges or self.dim_relations:
+            options = vouch(model, self.dims, self.dim_ranges, self.dim_relations, options)
             with context_for(model, options) as cx:
                 drop_contradicted_shapes(cx)
-            inputs = inputs_within_ranges(inputs, options, self.seed, fixed=bool(self.dims))
+            inputs = inputs_within_ranges(inputs, options, self.seed, fixed=self.declares_dims)
         if options.share_buffers:
             check = make_pipeline("check-aliasing")
             with context_for(model, options) as cx:
@@ -277,6 +283,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
         options=limits,
         dims=fixed,
         dim_ranges=ranges,
+        dim_relations=settled["dim_relations"] or {},
         seed=settings.seed,
         verify=False,
     )

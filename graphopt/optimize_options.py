@@ -70,6 +70,15 @@ class DimOptions(TypedDict, total=False):
             metavar="NAME=FIRST:LAST",
         ),
     ]
+    dim_relations: Annotated[
+        "Mapping[str, str] | None",
+        Opt(
+            "Assume that a dynamic dim is a sum, difference or product of other dims and numbers.",
+            "Inputs",
+            flag="--dim-relation",
+            metavar="NAME=EXPRESSION",
+        ),
+    ]
 
 
 class _Target(TypedDict, total=False):

@@ -164,7 +164,8 @@ class Environment:
 
     def vouched(self, model: ir.Model) -> Options:
         """Limits for passes on ``model``, with fixed dims (:func:`graphopt.make_pass_options.vouch`)."""
-        return vouch(model, self.options["dims"], self.options["dim_ranges"])
+        options = self.options
+        return vouch(model, options["dims"], options["dim_ranges"], options["dim_relations"])
 
     def is_heavy(self, model: ir.Model) -> bool:
         """Whether a run of ``model`` may need more memory than the limit."""

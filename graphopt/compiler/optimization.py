@@ -15,7 +15,6 @@ from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.stored_results import stored_or_computed
-from graphopt.context import Options
 from graphopt.custom_rules import left_out
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
@@ -135,7 +134,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
     scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes, weights=tuple(weights)))
-    original = copy(candidate) if attempt.dims or attempt.redefined else original
+    original = copy(candidate) if attempt.declares_dims or attempt.redefined else original
     sharing = SharedBufferCheck(env)
     unchecked = sharing.in_runtime(candidate) if sharing.pairs else None
     if sharing.pairs and unchecked is None:
@@ -190,7 +189,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
         remarks=[
             *remarks,
             *attempt.redefined,
-            *_stated_assumptions(attempt.dims, attempt.options),
+            *_stated_assumptions(attempt),
             *left_out(attempt.options, attempt.pipeline),
             *libraries.remarks,
         ],
@@ -306,16 +305,18 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     return [f"no native groups: {reason} (graphopt partition --policy fusion --explain has the reasons)"]
 
 
-def _stated_assumptions(dims: Mapping[str, int], options: Options) -> list[str]:
+def _stated_assumptions(attempt: Attempt) -> list[str]:
     """The user's guarantees that the result relies on."""
-    found = []
+    dims, options, found = attempt.dims, attempt.options, []
     if dims:
         found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
+    facts = [f"{name} = {right}" for name, right in attempt.dim_relations.items()]
     if options.dim_ranges:
         from graphopt.inputs.dim_guarantees import describe_range
 
-        ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
-        found.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
+        facts += [describe_range(name, limits) for name, limits in options.dim_ranges.items()]
+    if facts:
+        found.append(f"relies on {', '.join(facts)}: may be wrong for other sizes")
     return found
 
 
@@ -337,7 +338,7 @@ def explain(
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         patterns: only rules of these names or families.
         node: only this node of the model, or the nodes in this scope.
-        portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
+        portable, skip, dims, dim_ranges, dim_relations, target_opset: as for :func:`optimize`.
         device: the device for the result, available or not; it determines which operators are faster.
 
     Raises:

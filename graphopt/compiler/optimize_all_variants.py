@@ -78,7 +78,7 @@ class VariantOptimizer:
             "tune": self._tune(() if typical is None else (typical.shapes,)),
             "dim_ranges": ranges_of(candidate, self.restricted.ranges),
         }
-        env = self.env.without("inputs", "dims", "dim_ranges").having(options)
+        env = self.env.without("inputs", "dims", "dim_ranges", "dim_relations").having(options)
         found = optimize_variant(env, candidate, original, guard, self.inputs, by_pass=self.by_pass)
         env.created_graph("optimized-graph", found.model, str(guard))
         return found

@@ -53,19 +53,21 @@ def verify(
         bits: require identical outputs in sessions without onnxruntime's optimizations.
         libraries: libraries of the candidate's operators; the candidate is compared with and without them. By
             default the kernels of its native groups.
-        options: as for :func:`optimize`; ``dims`` are fixed in both models first.
+        options: as for :func:`optimize`; ``dims`` and ``dim_relations`` are declared in both models first.
 
     Raises:
         UsageError: ``inputs`` does not fit the original, or a file does not exist.
         InvalidModel: a file is not a model.
     """
-    from graphopt.inputs.dim_guarantees import fix_dims
+    from graphopt.inputs.dim_guarantees import fix_dims, relate_dims
 
     env = env.having(options)
     inputs, dims, ranges = env.options["inputs"], env.options["dims"], env.options["dim_ranges"]
-    if dims or ranges:
+    relations = env.options["dim_relations"] or {}
+    if dims or ranges or relations:
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
-        inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges), env.settings.seed)
+        inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges, relations), env.settings.seed)
+        relate_dims(candidate, relations, strict=False)
         fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
     found = env.load(candidate)
     with env.verifier(original, inputs) as verifier, naming_bf16(lambda: found, env.device):

@@ -115,7 +115,8 @@ def specialize(
             hint="graphopt optimize --passes freeze first, and profile the result",
         )
     sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
-    restricted = restrict(original, how.profile, sizes, ranges)
+    relations = env.options["dim_relations"] or {}
+    restricted = restrict(original, how.profile, sizes, ranges, relations)
     fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
 
     policy = BUNDLE if bundle else ONE_MODEL
@@ -134,7 +135,7 @@ def specialize(
         return replace(found, original=fingerprint, report=report.having(libraries=(), kernels=kernels))
     checks = Checks(
         partial(env.verifier, restricted.model) if env.settings.verify else None,
-        replace(optimizer.inputs, ranges=restricted.ranges, vouched=bool(sizes)),
+        replace(optimizer.inputs, ranges=restricted.ranges, vouched=bool(sizes or relations)),
         env.numerics,
         env.toolchain.libraries,
         SharedBufferCheck(env),

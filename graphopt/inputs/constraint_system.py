@@ -26,11 +26,12 @@ from graphopt.analysis.symbolic import (
     polynomial,
     symbols,
 )
-from graphopt.inputs.dim_bindings import Binding, Dimensions, expression
+from graphopt.inputs.dim_bindings import Binding, Dimensions
 from graphopt.inputs.integer_range_analysis import ValueBounds
 from graphopt.inputs.operator_size_constraints import size_constraints
 from graphopt.inputs.size_constraint import SizeConstraint, least
 from graphopt.inputs.size_solver import LARGEST, Range, solve
+from graphopt.util.dim_expressions import expression
 from graphopt.util.resource_budget import Budget
 
 #: Seconds for collecting constraints.

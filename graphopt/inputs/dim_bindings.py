@@ -7,15 +7,14 @@ trial, from small, discriminating sizes to larger, more typical sizes.
 
 from __future__ import annotations
 
-import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from graphopt.ir.signature import Port
+from graphopt.util.dim_expressions import expression, is_expression
 
 Binding = Mapping[str, int]
 Shape = tuple[int, ...]
@@ -54,7 +53,7 @@ class Dimensions:
             ranked = replace(port, dims=(None,) * rank) if port.dims is None else port
             dims[port.name] = ranked.named_dims
         names = dict.fromkeys(dim for shape in dims.values() for dim in shape if isinstance(dim, str))
-        symbols = tuple(name for name in names if not _is_expression(name, names))
+        symbols = tuple(name for name in names if not is_expression(name, names))
         leading = (shape[0] for shape in dims.values() if shape)
         return cls(
             dims, symbols, frozenset(dim for dim in leading if dim in symbols and isinstance(dim, str))
@@ -150,67 +149,10 @@ def describe(binding: Binding) -> str:
     return " ".join(f"{symbol}={size}" for symbol, size in binding.items()) or "fixed shapes"
 
 
-def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
-    """The value of an expression such as ``past + 1``, over sizes of any type that supports the operators.
-
-    Raises:
-        KeyError: a name in ``dim`` has no size, or ``dim`` is not an arithmetic expression.
-        TypeError: a divisor is not a number.
-    """
-
-    def value(tree: ast.expr | None) -> Any:
-        match tree:
-            case ast.Constant(value=int() | float() as size):
-                return int(size)
-            case ast.Name():
-                return sizes[tree.id]
-            case ast.BinOp() if type(tree.op) in _OPERATORS:
-                return _OPERATORS[type(tree.op)](value(tree.left), value(tree.right))
-        raise KeyError(dim)
-
-    return value(_parse(dim))
-
-
 def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
     """The sizes of all ``dims`` that are expressions, such as ``past + 1``, over dims of known size."""
     names = dict.fromkeys(sizes)
-    return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // max(b, 1),
-    ast.Div: lambda a, b: a // max(b, 1),
-}
-
-
-def _parse(text: str) -> ast.expr | None:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _is_expression(text: str, names: Mapping[str, None]) -> bool:
-    """Whether dim ``text``, such as ``past + 1``, is an expression over other dims."""
-    tree = _parse(text)
-    if not isinstance(tree, ast.BinOp):
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp):
-            if type(node.op) not in _OPERATORS:
-                return False
-        elif isinstance(node, ast.Name):
-            if node.id not in names:
-                return False
-        elif isinstance(node, ast.Constant):
-            if not isinstance(node.value, int | float):
-                return False
-        elif not isinstance(node, ast.operator | ast.expr_context):
-            return False
-    return True
+    return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and is_expression(dim, names)}
 
 
 def _evaluate(dim: str, binding: Binding) -> int:

@@ -1,4 +1,4 @@
-"""The user's guarantees about dynamic dims: sizes (``--dim``) and ranges (``--dim-range``).
+"""The user's guarantees about dynamic dims: sizes (``--dim``), ranges and relations.
 
 A dim is named by its symbol, or by an input and an axis, ``x@0``, which also works for dims without symbols.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.inputs.dim_bindings import derived_sizes
+from graphopt.util.dim_expressions import canonical_sum, names_within, with_name_replaced
 from graphopt.util.parse_values import Range, check_range, check_size, natural_or_none
 
 
@@ -48,6 +49,40 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
         for axis, symbol in enumerate(_names(value)):
             if symbol in fixed:
                 ir.declare_dim(value, axis, fixed[symbol])
+
+
+def relate_dims(model: ir.Model, relations: Mapping[str, str], *, strict: bool = True) -> None:
+    """Replace dims by expressions over other dims, such as ``past + seq``, in all declarations of ``model``.
+
+    Raises:
+        UsageError: an expression is malformed, or contains the dim itself or a name that is no dim of an
+            input; or ``strict``, and no input has a dim of that name.
+    """
+    for name, text in relations.items():
+        try:
+            symbol, place = _resolved(model, name, None)
+        except UsageError:
+            if strict:
+                raise
+            continue
+        right = canonical_sum(text)
+        if right is None or not names_within(right):
+            hint = "write names of dims and numbers with + - *, such as total=past+seq"
+            raise UsageError(f"can't read the size {text!r} of dim {name!r}", hint=hint)
+        known = [other for value in model.graph.inputs for other in _names(value) if other is not None]
+        for other in names_within(right):
+            if other not in known:
+                raise unknown("dynamic dim", other, list(dict.fromkeys(known)))
+            if other == symbol:
+                raise UsageError(f"dim {name!r} is defined by itself")
+        for value in ir.declared_values(model):
+            for axis, declared in enumerate(_names(value)):
+                if place == (value.name, axis):
+                    ir.declare_dim(value, axis, right)
+                elif symbol is not None and declared is not None:
+                    new = with_name_replaced(declared, symbol, right)
+                    if new != declared:
+                        ir.declare_dim(value, axis, new)
 
 
 def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range], *, strict: bool = True) -> dict[str, Range]:

@@ -43,7 +43,10 @@ def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
                     yield value
 
 
-def declare_dim(value: onnx_ir.Value, axis: int, size: int) -> None:
-    """Declare dim ``axis`` of ``value`` as ``size``, before any facts about the model are inferred."""
+def declare_dim(value: onnx_ir.Value, axis: int, size: int | str) -> None:
+    """Declare dim ``axis`` of ``value`` as ``size``, before any facts about the model are inferred.
+
+    ``size`` is a number, or the name of a dynamic dim.
+    """
     assert value.shape is not None
     value.shape = onnx_ir.Shape([size if index == axis else dim for index, dim in enumerate(value.shape)])

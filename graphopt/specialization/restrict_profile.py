@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_guarantees import apply_dim_guarantees, resolve_ranges
+from graphopt.inputs.dim_bindings import derived_sizes
+from graphopt.inputs.dim_guarantees import apply_dim_guarantees, relate_dims, resolve_ranges
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.profile import Pattern, Profile
+from graphopt.util.dim_expressions import is_expression
 from graphopt.util.parse_values import Range
 from graphopt.util.text_tables import counted
 
@@ -34,16 +36,21 @@ class Restricted:
 
 
 def restrict(
-    model: ir.Model, profile: Profile, sizes: Mapping[str, int], ranges: Mapping[str, Range]
+    model: ir.Model,
+    profile: Profile,
+    sizes: Mapping[str, int],
+    ranges: Mapping[str, Range],
+    relations: Mapping[str, str],
 ) -> Restricted:
-    """Fix ``sizes`` in a copy of ``model``, and keep the profiled runs that comply with both guarantees.
+    """Declare ``sizes`` and ``relations`` in a copy of ``model``; keep the profiled runs with such sizes.
 
     Raises:
         UsageError: no run complies; or a guarantee does not fit the model (:func:`apply_dim_guarantees`).
     """
-    if not sizes and not ranges:
+    if not sizes and not ranges and not relations:
         return Restricted(model, profile, {})
     fixed = copy(model)
+    relate_dims(fixed, relations)
     limits = apply_dim_guarantees(fixed, sizes, ranges)
     signature = Signature.of(fixed)
     kept = tuple(pattern for pattern in profile.patterns if _complies(pattern, signature, limits))
@@ -66,6 +73,7 @@ def ranges_of(variant: ir.Model, ranges: Mapping[str, Range]) -> Mapping[str, Ra
 
 def _complies(pattern: Pattern, signature: Signature, ranges: Mapping[str, Range]) -> bool:
     """Whether the shapes of ``pattern`` fit the declared dims, and their sizes are in ``ranges``."""
+    sizes: dict[str, int] = {}
     for port in signature.inputs:
         observed = pattern.inputs.get(port.name)
         if observed is None or observed.shape is None or port.dims == ():
@@ -74,6 +82,13 @@ def _complies(pattern: Pattern, signature: Signature, ranges: Mapping[str, Range
             return False
         for dim, size in zip(port.named_dims, observed.shape, strict=False):
             first, last = ranges.get(str(dim), (0, None))
-            if isinstance(size, int) and not first <= size <= (math.inf if last is None else last):
-                return False
-    return True
+            if isinstance(size, int):
+                sizes[str(dim)] = size
+                if not first <= size <= (math.inf if last is None else last):
+                    return False
+    return all(sizes[dim] == size for dim, size in derived_sizes(sizes, _free(sizes)).items())
+
+
+def _free(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of dims that are no expressions over others."""
+    return {name: size for name, size in sizes.items() if not is_expression(name, sizes)}

@@ -24,7 +24,7 @@ import numpy as np
 
 from graphopt.errors import unknown
 from graphopt.util import option_table
-from graphopt.util.parse_values import Range, parse_ranges, parse_sizes
+from graphopt.util.parse_values import Range, parse_ranges, parse_relations, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FROM_TEXT: dict[object, Callable[[list[str]], object]] = {
     Mapping[str, int]: parse_sizes,
     Mapping[str, Range]: parse_ranges,
+    Mapping[str, str]: parse_relations,
 }
 _SCALARS: dict[object, tuple[type, ...]] = {
     bool: (bool, np.bool_),

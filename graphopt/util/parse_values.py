@@ -120,6 +120,23 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
     return ranges
 
 
+def parse_relations(texts: Iterable[str]) -> dict[str, str]:
+    """Parse ``total=past+seq``: the size of a dim as an expression over other dims.
+
+    Raises:
+        UsageError: a text is malformed, or a dim has two relations.
+    """
+    relations: dict[str, str] = {}
+    for text in texts:
+        name, equals, right = (part.strip() for part in text.partition("="))
+        if not equals or not name or not right:
+            hint = "write NAME=EXPRESSION, such as total=past+seq"
+            raise UsageError(f"can't read the relation of dims {text!r}", hint=hint)
+        if relations.setdefault(name, right) != right:
+            raise UsageError(f"dim {name!r} is given two relations")
+    return relations
+
+
 def natural_or_none(text: str) -> int | None:
     """:func:`parse_natural`, or ``None`` for text that is not such a number."""
     try:

@@ -12,9 +12,9 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_guarantees import fix_dims, resolve_ranges
+from graphopt.inputs.dim_guarantees import fix_dims, relate_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.util.parse_values import parse_ranges, parse_sizes
+from graphopt.util.parse_values import parse_ranges, parse_relations, parse_sizes
 from tests.cli.conftest import Invoke
 from tests.model_testing import parse
 
@@ -122,6 +122,78 @@ def test_sizes_and_ranges_agree(invoke: Invoke, tmp_path: Path) -> None:
     assert outcome.status == 2 and "can't fix dim 'h' to 0: " in outcome.err
 
 
+#: Attention over past and new keys with a mask whose length is an independent dim.
+_ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 2, seq, 8] q, float[batch, 2, seq, 8] k, float[batch, 2, past, 8] pk, float[batch, 1, seq, total] mask)
+    => (float[batch, 2, seq, 8] y)
+{
+    keys = Concat <axis = 2> (pk, k)
+    turned = Transpose <perm = [0, 1, 3, 2]> (keys)
+    products = MatMul (q, turned)
+    scores = Add (products, mask)
+    weights = Softmax <axis = -1> (scores)
+    y = MatMul (weights, keys)
+}"""
+
+
+@pytest.fixture
+def attention(tmp_path: Path) -> Path:
+    path = tmp_path / "attention.onnx"
+    onnx.save(onnx.parser.parse_model(_ATTENTION), path)
+    return path
+
+
+def test_a_relation_of_dims_permits_a_fusion(invoke: Invoke, attention: Path) -> None:
+    explained = invoke("explain", attention, "--pattern", "attention")
+    assert "--dim-relation total=past+seq" in explained.out
+    outcome = invoke("optimize", attention, "-o", "out.onnx", "-O3", "--dim-relation", "total=past+seq")
+    assert outcome.status == 0, outcome.err
+    assert "relies on total = past+seq: may be wrong for other sizes" in outcome.out
+    assert "equal" in outcome.out and "not verified" not in outcome.out
+    model = onnx.load("out.onnx")
+    assert "MultiHeadAttention" in [node.op_type for node in model.graph.node]
+    assert _dims(model.graph.input[3]) == ["batch", 1, "seq", "past + seq"]
+    assert invoke("verify", attention, "out.onnx", "--dim-relation", "total=past+seq").status == 0
+
+
+@pytest.mark.parametrize(
+    ("relation", "message"),
+    [
+        ("total", "can't read the relation"),
+        ("total=past/2", "can't read the size"),
+        ("total=7", "can't read the size"),
+        ("total=past+sqe", "no dynamic dim is called 'sqe'; nearest: seq"),
+        ("totl=past+seq", "no dynamic dim is called 'totl'; nearest: total"),
+        ("total=total+1", "is defined by itself"),
+    ],
+)
+def test_invalid_relations_are_refused(invoke: Invoke, attention: Path, relation: str, message: str) -> None:
+    outcome = invoke("optimize", attention, "-o", "out.onnx", "--dim-relation", relation)
+    assert outcome.status == 2 and message in outcome.err and not Path("out.onnx").exists()
+
+
+def test_relations_precede_sizes(invoke: Invoke, attention: Path) -> None:
+    sizes = ("--dim-relation", "total=past+seq", "--dim", "past=4", "--dim", "seq=2")
+    assert invoke("optimize", attention, "-o", "out.onnx", *sizes).status == 0
+    assert _dims(onnx.load("out.onnx").graph.input[3]) == ["batch", 1, 2, 6]
+
+
+def test_relations_replace_dims_in_expressions() -> None:
+    model = parse("g (float[n, 3] x, float[?, seq] k, float[past] m) => (float[n, 3] y) { y = Relu (x) }")
+    model.graph.inputs[2].shape = ir.Shape(["2*n + 1", "past"])
+    relate_dims(model, {"n": "past*seq - 1", "k@0": "seq"})
+    shapes = [[str(dim) for dim in value.shape or ()] for value in model.graph.inputs]
+    assert shapes == [["past * seq - 1", "3"], ["seq", "seq"], ["2 * (past * seq - 1) + 1", "past"]]
+
+
+def test_dims_that_are_sums_of_other_dims_have_equal_facts() -> None:
+    model = parse("g (float[n, 3] x, float[past, seq] k) => (float[n, 3] y) { y = Relu (x) }")
+    model.graph.inputs[0].shape = ir.Shape(["past + seq", 3])
+    cx = context_for(model)
+    rows, shape = cx.shape(model.graph.inputs[0]), cx.shape(model.graph.inputs[1])
+    assert rows is not None and shape is not None and rows[0] == shape[0] + shape[1]
+
+
 def test_inspect_and_dump_show_fixed_dims(invoke: Invoke, chain: Path) -> None:
     assert "[4, seq, 8]" in invoke("inspect", chain, "--dim", "batch=4").out
     assert "f32[4, 9, 8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out
@@ -130,6 +202,9 @@ def test_inspect_and_dump_show_fixed_dims(invoke: Invoke, chain: Path) -> None:
 def test_texts() -> None:
     assert parse_sizes(["batch=4", "a=b=2"]) == {"batch": 4, "a=b": 2}
     assert parse_ranges(["seq=1:512", "n=2:", "m=:7"]) == {"seq": (1, 512), "n": (2, None), "m": (0, 7)}
+    assert parse_relations(["total=past+seq"]) == {"total": "past+seq"}
+    with pytest.raises(UsageError, match="two relations"):
+        parse_relations(["n=a", "n=b"])
     for text in ("seq=5:4", "seq=:0", "seq=a:b"):
         with pytest.raises(UsageError):
             parse_ranges([text])

@@ -67,6 +67,7 @@ def _given(param: click.Parameter) -> list[str]:
     values = {
         "--dim": "B=2",
         "--dim-range": "B=1:2",
+        "--dim-relation": "A=B+1",
         "--share-buffers": "a=b",
         "--input-shape": "x:1",
         "-O": "2",

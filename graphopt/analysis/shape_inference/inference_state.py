@@ -20,6 +20,7 @@ from graphopt.analysis.symbolic import (
     symbol,
     symbols,
 )
+from graphopt.util.dim_expressions import expression, is_expression
 from graphopt.util.resource_budget import Budget
 
 #: Maximum number of nodes inferred within calls of functions, over the lifetime of an InferenceState.
@@ -61,11 +62,22 @@ class InferenceState:
         self._reserve_names()
 
     def _reserve_names(self) -> None:
-        """Create symbols for the dim names of the model first, so that fresh symbols have other names."""
-        for value in self.model.graph.inputs:
-            for dim in value.shape or ():
-                if isinstance(dim, ir.SymbolicDim) and dim.value not in ir.ANONYMOUS_DIMS and dim.value:
-                    self.declared_symbol(dim.value)
+        """Create symbols for the dim names of the model first, so that fresh symbols have other names.
+
+        A name such as ``past + seq`` is the sum of the dims that it names, unless it has a range of its own.
+        """
+        dims = [dim for value in self.model.graph.inputs for dim in value.shape or ()]
+        declared = [dim.value for dim in dims if isinstance(dim, ir.SymbolicDim) and dim.value]
+        names = dict.fromkeys(name for name in declared if name not in ir.ANONYMOUS_DIMS)
+        derived = [name for name in names if name not in self.ranges and is_expression(name, names)]
+        for name in names:
+            if name not in derived:
+                self.declared_symbol(name)
+        for name in derived:
+            try:
+                self._names[name] = expression(name, self._names)
+            except (KeyError, TypeError, ZeroDivisionError):  # a quotient of dims, or a longer chain
+                self.declared_symbol(name)
 
     def declared_symbol(self, name: str) -> Dim:
         """The symbol of the model's dim ``name``, or its size if the caller guarantees one."""

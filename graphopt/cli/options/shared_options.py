@@ -235,7 +235,7 @@ pipeline_options = of_section(
     fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
 )
 
-dim_options = named("Inputs", "dims", "dim_ranges")
+dim_options = named("Inputs", "dims", "dim_ranges", "dim_relations")
 
 verify_options = named("Verification", "verify", "require_verified")
 

@@ -11,7 +11,7 @@ from graphopt.cli.options import completion_values, option_relations
 from graphopt.cli.options.parameter_types import Count, Seconds, Size, split_names, split_some
 from graphopt.optimize_options import OPTIONS
 from graphopt.util.option_table import Opt
-from graphopt.util.parse_values import parse_ranges, parse_sizes
+from graphopt.util.parse_values import parse_ranges, parse_relations, parse_sizes
 
 Function = Callable[..., Any]
 #: Adds options to a function.
@@ -46,6 +46,7 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "IN=OUT": {"multiple": True, "callback": parsed_by(_pairs)},
     "NAME=SIZE": {"multiple": True, "callback": parsed_by(parse_sizes)},
     "NAME=FIRST:LAST": {"multiple": True, "callback": parsed_by(parse_ranges)},
+    "NAME=EXPRESSION": {"multiple": True, "callback": parsed_by(parse_relations)},
     "SIZE": {"type": Size()},
     "TIME": {"type": Seconds()},
     "N": {"type": Count(0)},

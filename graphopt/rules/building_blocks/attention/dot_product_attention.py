@@ -28,7 +28,7 @@ from graphopt.rules.building_blocks.attention.scores_and_masks import (
     unscaled,
 )
 from graphopt.rules.building_blocks.axes import axis_of
-from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
+from graphopt.rules.building_blocks.shape_equality import WIDENED, relation_hint, same_shape
 
 #: Maximum magnitude of the other scores, relative to the mask constant, for which the constant dominates.
 _MASK_DOMINANCE = 1e-3
@@ -108,7 +108,10 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     if not same_shape(m, k.shape, (batch, heads, keys, size)) or not same_shape(
         m, values.shape[:2], (batch, heads)
     ):
-        m.refuse("keys and values differ from queries in batch, heads or length", v)
+        pairs = [*zip(k.shape, (batch, heads, keys, size), strict=True), (values.shape[0], batch)]
+        hints = [relation_hint(*pair) for pair in pairs if not m.cx.facts.dim_equal(*pair)]
+        hint = next((hint for hint in hints if hint is not None), None)
+        m.refuse("keys and values differ from queries in batch, heads or length", v, hint=hint)
     found = Attention(
         q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
     )
@@ -136,12 +139,7 @@ def _require_broadcast(m: Match, mask: ir.Value, expected: tuple[Dim, ...]) -> N
         m.refuse("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], expected[::-1], strict=False):
         if dim != 1 and not equals_in_valid_runs(m, dim, size):
-            named = symbolic.declared_name(dim) and symbolic.declared_name(size)
-            hint = (
-                f"declare dims {dim} and {size} of the inputs by one name, if they are equal"
-                if named
-                else None
-            )
+            hint = relation_hint(dim, size)
             m.refuse("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
 
 
