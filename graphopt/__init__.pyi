@@ -4,6 +4,7 @@ from graphopt import config as config
 from graphopt import errors as errors
 from graphopt import ir as ir
 from graphopt import rewrite as rewrite
+from graphopt.api import aot_compile as aot_compile
 from graphopt.api import bailout as bailout
 from graphopt.api import build_kernels as build_kernels
 from graphopt.api import compile as compile
@@ -44,6 +45,7 @@ from graphopt.autodiff.rule_registry import non_differentiable as non_differenti
 from graphopt.autodiff.split_joint import Split as Split
 from graphopt.autodiff.value_and_grad import ValueAndGrad as ValueAndGrad
 from graphopt.compiler import Compiler as Compiler
+from graphopt.compiler.ahead_of_time import Compiled as Compiled
 from graphopt.compiler.bailouts import Bailed as Bailed
 from graphopt.compiler.constants import SplitResult as SplitResult
 from graphopt.compiler.optimization import Result as Result

@@ -73,6 +73,7 @@ split = _function(Compiler.split)
 verify_split = _function(Compiler.verify_split)
 value_and_grad = _function(Compiler.value_and_grad)
 train_step = _function(Compiler.train_step)
+aot_compile = _function(Compiler.aot_compile)
 partition = _function(Compiler.partition)
 with_groups = _function(Compiler.with_groups)
 list_kernels = _function(Compiler.list_kernels)
@@ -88,21 +89,29 @@ else:
 
 
 @checked
-def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
+def load(
+    source: ModelLike, *, allow_external: Sequence[PathLike] | None = None, trusted: bool = False
+) -> ir.Model | Bundle:
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
-    ``source`` names a bundle by its folder, or by the ``manifest.json`` in it. :func:`load_model` and
+    A bundle is named by its folder, the ``manifest.json`` in it, or its zip file. :func:`load_model` and
     :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also accepts a device.
+
+    Args:
+        source: a model in any form (:data:`graphopt.ModelLike`), or the path of a bundle.
+        allow_external: for a model, further folders that may contain external data.
+        trusted: for a bundle, load its own library of native kernels, which is code.
 
     Raises:
         TypeError: ``source`` is not a model in an accepted form.
         UsageError: the file does not exist.
         InvalidModel: the file is neither a model nor a bundle, or it is damaged.
+        UnsupportedModel: the bundle is for another device or machine.
     """
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         from graphopt.specialization.bundle.loaded_bundle import Bundle
 
-        return Bundle(source)
+        return Bundle(source, trusted=trusted)
     return load_model(source, allow_external=allow_external)
 
 
@@ -150,7 +159,7 @@ def load_model(
 
 @checked
 def is_bundle(path: PathLike) -> bool:
-    """Whether ``path`` names a bundle: its folder, or the ``manifest.json`` in it."""
+    """Whether ``path`` names a bundle: its folder, the ``manifest.json`` in it, or its zip file."""
     from graphopt.specialization.bundle.names import bundle_at
 
     return bundle_at(Path(path)) is not None
@@ -161,6 +170,7 @@ __all__ = [
     "Compiler",
     "Report",
     "Result",
+    "aot_compile",
     "bailout",
     "build_kernels",
     "choose_device",

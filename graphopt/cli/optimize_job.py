@@ -159,7 +159,7 @@ class Job:
             write = partial(specialization.write, result, target, request)
             new_bytes, remarks = _write(run, target, report.libraries, write)
         seconds = time.perf_counter() - begin
-        warnings = _warnings(report, has_profile=request is not None)
+        warnings = warnings_of(report, has_profile=request is not None)
         for text, hint in warnings:
             run.console.warn(f"{about}{text}", hint)
         report = report.having(
@@ -173,7 +173,7 @@ class Job:
         return report.having(remarks=remarks, seconds={"save": seconds})
 
 
-def _warnings(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
+def warnings_of(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
     """The warnings about a result, each with its hint or ``""``."""
     from graphopt.verification.verdict import INPUTS_HINT
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Unpack, cast
 
 from graphopt import config
 from graphopt.compiler import (
+    ahead_of_time,
     bailouts,
     constants,
     gradients,
@@ -74,6 +75,7 @@ class Compiler(Environment):
     record_profile = _method(specialization.record_profile)
     specialize = _method(specialization.specialize)
     compile = _method(specialization.compile)
+    aot_compile = _method(ahead_of_time.aot_compile)
     bailout = _method(bailouts.bailout)
     with_bailouts = _method(bailouts.with_bailouts)
     differentiate = _method(gradients.differentiate)

@@ -99,10 +99,12 @@ def specialize(
     """
     from graphopt.compiler.optimization import with_fuser
     from graphopt.compiler.optimize_all_variants import VariantOptimizer
+    from graphopt.compiler.provenance import provenance_of
     from graphopt.optimization_attempt import prepare
     from graphopt.profile import check_profile
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
+    from graphopt.specialization.provenance import Provenance
     from graphopt.specialization.restrict_profile import restrict
     from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
@@ -118,6 +120,7 @@ def specialize(
     relations = env.options["dim_relations"] or {}
     restricted = restrict(original, how.profile, sizes, ranges, relations)
     fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
+    provenance = provenance_of(env, model, original) if bundle else Provenance()
 
     policy = BUNDLE if bundle else ONE_MODEL
     variants = requested_variants(restricted.model, how, policy)
@@ -132,7 +135,8 @@ def specialize(
     if bundle:
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]
         kernels = tuple(dict.fromkeys([*report.kernels, *chain.from_iterable(kept)]))
-        return replace(found, original=fingerprint, report=report.having(libraries=(), kernels=kernels))
+        report = report.having(libraries=(), kernels=kernels)
+        return replace(found, original=fingerprint, report=report, provenance=provenance)
     checks = Checks(
         partial(env.verifier, restricted.model) if env.settings.verify else None,
         replace(optimizer.inputs, ranges=restricted.ranges, vouched=bool(sizes or relations)),

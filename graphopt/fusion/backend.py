@@ -94,6 +94,7 @@ class Backend(Protocol):
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
+        levels: Sequence[int] | None = None,
     ) -> Path:
         """The library of ``kernels``, from ``store`` or built.
 
@@ -101,12 +102,18 @@ class Backend(Protocol):
             kernels: at least one.
             store: keeps libraries; damaged libraries are rebuilt.
             compiler: the command of a compiler; by default, the first one found.
+            progress: called with the progress.
+            levels: the CPU levels of the kernels (:meth:`levels`).
 
         Raises:
             NoCompiler: no compiler was found.
             RuntimeFailure: the compiler fails.
             ResourceLimit: the compiler exceeds its time limit, or the store is not writable.
         """
+        ...
+
+    def levels(self, requested: Sequence[int] | None = None) -> tuple[int, ...]:
+        """The CPU levels in libraries for this machine, or the ``requested`` ones of them; may be empty."""
         ...
 
     def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:

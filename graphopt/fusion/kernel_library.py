@@ -92,11 +92,64 @@ def libraries_for(
             record.count("kernels", len(kernels))
             traced.ends_with(library=str(path))
     except GraphoptError as error:
-        reason = f"{error.message} ({error.hint})" if error.hint else error.message
-        remark = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {reason}"
-        return Libraries(remarks=(*remarks, remark))
+        return Libraries(remarks=(*remarks, _not_built(len(kernels), error)))
     names = tuple(kernel.name for kernel in kernels)
     return Libraries((str(path),), names, tuple(remarks), settings.cpu_level)
+
+
+@dataclass(frozen=True)
+class CommonLibrary:
+    """One library with the kernels of several models.
+
+    Attributes:
+        path: the library; ``None`` if it could not be built.
+        levels: the x86-64 levels of its kernels; empty on other architectures.
+        remarks: reasons for missing kernels.
+    """
+
+    path: Path | None
+    levels: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def common_library(
+    models: Sequence[ir.Model], settings: Settings, device: Device, levels: Sequence[int] | None = None
+) -> CommonLibrary | None:
+    """The library of the kernels of all ``models`` on ``device``, from the store or built.
+
+    Equal kernels of several models are in it once. Failed builds are remarks, not errors.
+
+    Args:
+        models: the models.
+        settings: location of the store, and compiler.
+        device: the device of the kernels.
+        levels: the x86-64 levels of the kernels; by default all.
+
+    Returns:
+        ``None`` if no model has native groups, or the device has no back end.
+    """
+    if not any(map(graphopt_operators.has_groups, models)):
+        return None
+    from graphopt.fusion.backend import backend_for
+    from graphopt.fusion.group_functions import groups_of
+
+    backend = backend_for(device)
+    if backend is None:
+        return None
+    groups: dict[str, Group] = {}
+    for model in models:
+        for group in groups_of(model):
+            groups.setdefault(group.name, _without_unsupported_kernel(group, backend))
+    kernels = [group.kernel for group in groups.values() if group.kernel is not None]
+    remarks = [_missing([*groups.values()])] if len(kernels) < len(groups) else []
+    if not kernels:
+        return CommonLibrary(None, (), tuple(remarks))
+    try:
+        store = Store(settings.cache_dir)
+        path = backend.build(kernels, store, compiler=settings.compiler, levels=levels)
+    except GraphoptError as error:
+        return CommonLibrary(None, (), (*remarks, _not_built(len(kernels), error)))
+    return CommonLibrary(path, backend.levels(levels), tuple(remarks))
 
 
 @dataclass(frozen=True)
@@ -140,6 +193,12 @@ def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:
     """``group``, without its kernel if ``backend`` does not support it."""
     reason = None if group.kernel is None else backend.features.unsupported_part(group.kernel)
     return group if reason is None else replace(group, kernel=None, reason=reason)
+
+
+def _not_built(count: int, error: GraphoptError) -> str:
+    """The remark about ``count`` kernels that could not be built."""
+    reason = f"{error.message} ({error.hint})" if error.hint else error.message
+    return f"{counted(count, 'kernel')} not built, onnxruntime runs the nodes: {reason}"
 
 
 def _missing(groups: Sequence[Group]) -> str:

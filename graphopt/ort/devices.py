@@ -95,6 +95,9 @@ _CAPABILITIES = {
     ),
 }
 
+#: onnxruntime's execution provider, by kind of device.
+PROVIDERS = {kind: found.provider for kind, found in _CAPABILITIES.items()}
+
 
 @dataclass(frozen=True)
 class Device:

@@ -24,7 +24,7 @@ graphopt inspect model.onnx
 graphopt inspect model.onnx --json | jq .ops
 graphopt inspect model.onnx -v --dim batch=4
 graphopt inspect profile.json
-graphopt inspect model.bundle -v
+graphopt inspect model.gopt -v
 """
 
 #: Number of operators, functions and weights listed without -v.
@@ -53,7 +53,7 @@ def command(run: Run, model: Path) -> Output:
         return _profile_output(run, Profile.read(model))
     if api.is_bundle(model):
         resolve_options.check_idle(["Inputs"], "has no effect on a bundle", "leave it out")
-        return views.output(run, Bundle(model))
+        return views.output(run, Bundle(model, check_target=False))
     loaded = api.load_model(model)
     choices = run.compiler.vouched(loaded)
     summary, interface = Summary.of(loaded), Interface.of(loaded)

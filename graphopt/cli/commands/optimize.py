@@ -5,9 +5,7 @@ Most of its options are declared in :mod:`graphopt.optimize_options`; options of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,9 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.optimize_job import Job
 from graphopt.cli.option_groups import specialization
-from graphopt.cli.options import option_relations, shared_options
-from graphopt.cli.options.parameter_types import Seconds, Writes, writes_file
+from graphopt.cli.option_groups import tuning as tuning_group
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import Writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
@@ -30,8 +29,7 @@ from graphopt.result_cache.fresh_store import fresh_store
 from graphopt.util.text_tables import counted, human_seconds
 
 if TYPE_CHECKING:
-    from graphopt.inputs.dim_bindings import Shape
-    from graphopt.tuning.tuner import Tune
+    pass
 
 EXAMPLE = """
 graphopt optimize model.onnx
@@ -47,52 +45,6 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
 graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle
 """
-
-
-@dataclass(frozen=True)
-class TuneValues:
-    """The values of :data:`tune_options`."""
-
-    tune: bool
-    budget: float | None
-    threads: int | None
-    fresh: bool
-
-    def of(self, grid: Sequence[dict[str, Shape]]) -> Tune | None:
-        """The options of tuning for each of the sets of shapes in ``grid``, if tuning is requested."""
-        if not self.tune:
-            return None
-        from graphopt.tuning.tuner import Tune
-
-        budget = 60.0 if self.budget is None else self.budget
-        return Tune(budget, self.threads, tuple(grid) if any(grid) else (), self.fresh)
-
-
-tune_options = shared_options.values_of(
-    TuneValues,
-    "tuning",
-    "Tuning",
-    option_relations.option(
-        "--tune",
-        is_flag=True,
-        excludes=("--stop-after",),
-        hint="only whole results are tuned",
-        help="Measure rewrites and session options, and keep those that make the model faster"
-        " (docs/tune.md).",
-    ),
-    option_relations.option(
-        "--budget",
-        requires="--tune",
-        type=Seconds(positive=True),
-        metavar="TIME",
-        help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
-        " The comparison with IN adds up to half a minute.  [default: 60s]",
-    ),
-    shared_options.threads_option("one per core, and others are tried", requires="--tune"),
-    option_relations.option(
-        "--fresh", is_flag=True, requires="--tune", help="Measure again, even if the store has results."
-    ),
-)
 
 
 @command_decorator.command(
@@ -138,7 +90,7 @@ tune_options = shared_options.values_of(
         help="Use an empty store, which is removed afterwards: also compute kernels and tunings again.",
     ),
 )
-@tune_options
+@tuning_group.tune_options
 @specialization.specialize_options
 @shared_options.dim_options
 @shared_options.input_options_of(several=True)
@@ -153,7 +105,7 @@ def command(
     report_path: Path | None,
     dump_dir: Path | None,
     fresh_cache: bool,
-    tuning: TuneValues,
+    tuning: tuning_group.TuneValues,
     variants: specialization.SpecializeValues,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
@@ -188,7 +140,12 @@ def command(
     request = variants.specialization()
     if request is not None and len(planned.sources) > 1:
         raise UsageError("--profile needs one model; several are given")
-    extra = _extra_options(run, tuning, input_shapes, input_files)
+    extra = OptimizeOptions(
+        **tuning_group.tuning_and_inputs(run, tuning, input_shapes, input_files),
+        # stored results have full reports
+        weigh_each=bool(run.settings.cache or run.verbose or run.console.as_json),
+        command=run.invocation.command,
+    )
     job = Job(run, extra, request, variants.bundle, dump_dir)
     if optimize_files.STDOUT in planned.targets:
         run.console.use_stderr()
@@ -216,29 +173,6 @@ def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) 
         words = words[:1]
     target = None if dry_run else specialization.bundle_folder(output)
     return optimize_files.Plan(words, (target,) * len(words), output=output)
-
-
-def _extra_options(
-    run: Run, tuning: TuneValues, shapes: tuple[str, ...], files: tuple[str, ...]
-) -> OptimizeOptions:
-    """Options derived from several command-line options; only the first set of shapes is verified."""
-    found = OptimizeOptions(
-        weigh_each=bool(
-            run.settings.cache or run.verbose or run.console.as_json
-        ),  # reports are stored in full
-        command=run.invocation.command,
-    )
-    if tuning.tune:
-        from graphopt.inputs.shape_sets import parse_shape_sets
-
-        grid: list[dict[str, Shape]] = parse_shape_sets(shapes)
-        shapes = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())
-        found["tune"] = tuning.of(grid)
-    if shapes or files:
-        from graphopt.inputs.feeds import InputOptions
-
-        found["inputs"] = InputOptions.parse(shapes, files, run.settings.seed)
-    return found
 
 
 def _optimize_all(job: Job, planned: optimize_files.Plan) -> Output:

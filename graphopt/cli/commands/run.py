@@ -24,7 +24,7 @@ graphopt run model.onnx
 graphopt run model.onnx --input-shape x:1x3x224x224 --seed 1
 graphopt run model.onnx --input x:x.npy -o outputs.npz
 graphopt run decoder.onnx --share-buffers 'past*=present*'
-graphopt run model.bundle --input-shape ids:1x128 -v
+graphopt run model.gopt --input-shape ids:1x128 -v
 graphopt run model.onnx --inputs requests/ --rounds 3
 graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
 """
@@ -47,6 +47,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 @shared_options.device_options
 @shared_options.session_options
 @shared_options.kernel_options
+@shared_options.trusted_option
 @shared_options.group(
     "Device",
     click.option(
@@ -73,6 +74,7 @@ def command(
     optimizations: Any,
     session_options: bool,
     kernels: bool,
+    trusted: bool,
     chosen: executor_runs.ExecutorValues,
 ) -> Output:
     """Run a model once and show its outputs.
@@ -95,13 +97,14 @@ def command(
     from graphopt.util import npz
 
     check_file(output, [".npz"])
+    resolve_options.check_trusted(model, trusted=trusted)
     bundle, libraries = None, tuple[str, ...]()
     if api.is_bundle(model):
-        bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
+        bundle = Bundle(model, optimizations=optimizations, session_options=session_options, trusted=trusted)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     pairs = tuple(run.options.get("share_buffers", ()))
     shared = shared_names(pairs, Signature.of(loaded)) if pairs else {}
-    device = resolve_options.chosen_device(run)
+    device = resolve_options.chosen_device(run) if bundle is None else bundle.device
     with run.console.progress("running") as advance:
         if bundle is None:
             libraries = resolve_options.libraries_of(run, loaded, device, kernels, advance).paths

@@ -14,7 +14,7 @@ from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
-from graphopt.util.text_tables import Block, Line, Table
+from graphopt.util.text_tables import Block, Line, Table, counted
 
 if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict
@@ -24,13 +24,14 @@ graphopt verify model.onnx model.opt.onnx
 graphopt verify a.onnx b.onnx --exact
 graphopt verify a.onnx b.onnx --input-shape x:4x3x64x64
 graphopt verify a.onnx b.onnx --dim batch=4
-graphopt verify model.onnx model.bundle
+graphopt verify model.onnx model.gopt
+graphopt verify model.gopt
 """
 
 
 @command_decorator.command("verify", example=EXAMPLE)
 @click.argument("original", type=reads_model, metavar="A")
-@click.argument("candidate", type=reads_model, metavar="B")
+@click.argument("candidate", type=reads_model, metavar="B", required=False)
 @shared_options.group(
     "Verification",
     click.option(
@@ -46,22 +47,29 @@ graphopt verify model.onnx model.bundle
 @shared_options.input_options
 @shared_options.device_options
 @shared_options.kernel_options
+@shared_options.trusted_option
 @shared_options.model_options
-def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> Output:
+def command(
+    run: Run, original: Path, candidate: Path | None, signature: bool, kernels: bool, trusted: bool
+) -> Output:
     """Check that model B computes the same as model A.
 
     Both models run on several sizes of every dynamic dim and several kinds of numbers, with onnxruntime's
     optimizations off and at its defaults. Exit status 1 if they differ, or if A does not run and nothing
     could be compared. In a bundle, each variant is compared with A on inputs that its guard accepts, and the
-    general model on all inputs. If B has native groups, B runs without their kernels and with them.
+    general model on all inputs. If B has native groups, B runs without their kernels and with them. A bundle
+    alone is checked: its files, its target, and a session of each of its models.
     """
     from graphopt import api
     from graphopt.instrument.report import verdict_dict
     from graphopt.ir.signature import Signature, fixed_dims
     from graphopt.verification.verdict import INPUTS_HINT
 
+    resolve_options.check_trusted(original if candidate is None else candidate, trusted=trusted)
+    if candidate is None:
+        return _check_bundle(run, original, trusted=trusted)
     if api.is_bundle(candidate):
-        return _verify_bundle(run, original, candidate, signature=signature)
+        return _verify_bundle(run, original, candidate, signature=signature, trusted=trusted)
     loaded = [api.load_model(path) for path in (original, candidate)]  # errors first
     device = resolve_options.chosen_device(run)
     with run.console.progress("verifying") as advance:
@@ -84,7 +92,47 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     return Output(verdict_dict(verdict), _text(verdict, run.verbose), status=status, notes=notes)
 
 
-def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool) -> Output:
+def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:
+    """Check the files, the target and the sessions of a bundle."""
+    from graphopt import api
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+
+    if not api.is_bundle(path):
+        raise UsageError(
+            f"verify compares two models, and only {path} is given",
+            hint="graphopt verify MODEL RESULT; a bundle is checked alone",
+        )
+    resolve_options.check_idle(["Verification", "Inputs"], "needs a model to compare with", "leave it out")
+    bundle = Bundle(path, trusted=trusted)
+    sums = bundle.manifest.sums
+    table = Table(["file", "bytes", "SHA-256", ""], "<><<")
+    for file, size in bundle.sizes.items():
+        known = file in sums
+        table.add(
+            file, f"{size:,}", sums[file].sha256[:16] if known else "", "correct" if known else "unknown"
+        )
+    run.console.print(table)
+    for name in bundle.names:
+        with run.console.progress(f"loading {name}"):
+            bundle.session(name)
+    counts = f"{counted(len(sums), 'file')} correct, {counted(len(bundle.names), 'model')} loaded"
+    return Output(
+        {
+            "path": str(path),
+            "files": {
+                file: {"bytes": size, "sha256": sums[file].sha256 if file in sums else None}
+                for file, size in bundle.sizes.items()
+            },
+            "checked": bundle.check(),
+            "models": bundle.names,
+            "device": str(bundle.device),
+        },
+        [f"  {counts} on {bundle.device}"],
+        notes=[f"  {remark}" for remark in bundle.remarks],
+    )
+
+
+def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool, trusted: bool) -> Output:
     """Compare variants with the original where their guards hold, and the general model on all inputs."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
@@ -96,20 +144,20 @@ def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool
         raise UsageError(
             "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes"
         )
-    bundle, model = Bundle(candidate), api.load_model(original)
-    bundle.check()
-    resolve_options.chosen_device(run)
+    bundle, model = Bundle(candidate, trusted=trusted), api.load_model(original)
+    of_bundle = run.compiler.having({"device": bundle.device})
     guards = {variant.name: variant.guard for variant in bundle.manifest.variants}
     found = {}
     for name in bundle.names:
         with run.console.progress(f"verifying {name}"):
-            compiler = run.compiler if name == GENERAL_NAME else run.compiler.without("inputs")
+            compiler = of_bundle if name == GENERAL_NAME else of_bundle.without("inputs")
             verdict = compiler.verify(
                 specialize_inputs(model, guards[name]) if name in guards else model,
                 bundle.model(name),
                 numerics=compiler.numerics,
                 signature=signature,
                 bits=run.settings.exact,
+                libraries=bundle.libraries(name).paths,
             )
         found[name] = verdict
         run.console.print(Line(f"  {name}", "title"), *verdict_lines(verdict))

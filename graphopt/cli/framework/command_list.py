@@ -10,6 +10,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "inspect": "Show the interface and the contents of a model.",
         "bench": "Compare the latencies of models.",
         "run": "Run a model once and show its outputs.",
+        "compile": "Write a model with all that its runs need, ahead of time.",
         "convert": "Convert a model to another file format, by suffix.",
         "sample": "Write the sample model to a file.",
     },

@@ -46,7 +46,6 @@ COMMANDS: dict[str, str] = {
     "surgeon": "optimize",
     "fold-constants": "optimize --passes constant-propagation,dce",
     "fuse": "optimize -O3",
-    "compile": "optimize -O3",
     "tune": "optimize --tune",
     "autotune": "optimize --tune",
     "specialise": "optimize --profile FILE.json",
@@ -244,7 +243,7 @@ OPTIONS: dict[str, str] = {
 }
 
 #: Suffixes of files, other than models, that are named in place of commands and arguments.
-_SUFFIXES = (".npz", ".bundle")
+_SUFFIXES = (".npz", ".bundle", ".gopt")
 #: Words that users type as a command, and the equivalent option of graphopt.
 _WORDS = {"help": "--help", "version": "--version"}
 

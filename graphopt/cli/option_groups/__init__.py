@@ -6,5 +6,6 @@
 - ``input_files.py``: ``--inputs`` of ``run`` and ``profile``.
 - ``instruments.py``: ``--dump-dir`` and the progress bar.
 - ``loss.py``: the loss of ``grad`` and ``train-step``.
-- ``specialization.py``: ``optimize --profile``.
+- ``specialization.py``: ``--profile`` of ``optimize`` and ``compile``.
+- ``tuning.py``: ``--tune`` of ``optimize`` and ``compile``.
 """

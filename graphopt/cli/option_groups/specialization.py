@@ -1,8 +1,8 @@
-"""``optimize --profile``: variants, in one model or in a bundle."""
+"""``--profile`` of ``optimize`` and ``compile``: variants, in one model or in a bundle."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,20 +23,12 @@ _with_profile = partial(option_relations.option, requires="--profile", hint="gra
 
 
 @dataclass(frozen=True)
-class SpecializeValues:
-    """The values of :data:`specialize_options`."""
+class VariantValues:
+    """The values of :data:`variant_options`."""
 
     profile: Path | None
     fusion_strategy: str | None
     variants: int | None
-    emit: str | None
-    single_file: bool
-    pin_shapes: bool
-
-    @property
-    def bundle(self) -> bool:
-        """Whether the output is a folder rather than a model."""
-        return self.profile is not None and self.emit == "bundle"
 
     def specialization(self) -> Specialization | None:
         """The profile and the options that control its use; ``None`` without a profile.
@@ -47,9 +39,6 @@ class SpecializeValues:
         """
         if self.profile is None:
             return None
-        if self.bundle and (self.single_file or self.pin_shapes):
-            option = "--single-file" if self.single_file else "--pin-shapes"
-            raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
         from graphopt.profile import FusionStrategy, Profile
         from graphopt.specialization.build_variants import Specialization
 
@@ -58,15 +47,32 @@ class SpecializeValues:
             Profile.read(self.profile),
             FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
             self.variants,
-            self.single_file,
-            self.pin_shapes,
         )
 
 
-specialize_options = values_of(
-    SpecializeValues,
-    "variants",
-    "Specializing",
+@dataclass(frozen=True)
+class SpecializeValues(VariantValues):
+    """The values of :data:`specialize_options`."""
+
+    emit: str | None
+    single_file: bool
+    pin_shapes: bool
+
+    @property
+    def bundle(self) -> bool:
+        """Whether the output is a folder rather than a model."""
+        return self.profile is not None and self.emit == "bundle"
+
+    def specialization(self) -> Specialization | None:
+        """As for :class:`VariantValues`, with the options about one model."""
+        if self.bundle and (self.single_file or self.pin_shapes):
+            option = "--single-file" if self.single_file else "--pin-shapes"
+            raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
+        found = super().specialization()
+        return None if found is None else replace(found, single_file=self.single_file, pins=self.pin_shapes)
+
+
+_VARIANT_OPTIONS = (
     option_relations.option(
         "--profile",
         type=reads_data,
@@ -81,6 +87,17 @@ specialize_options = values_of(
         "  [default: static:2,dynamic:10]",
     ),
     _with_profile("--variants", type=Count(1), metavar="N", help="Maximum number of variants."),
+)
+
+#: Options of variants, for a command that always writes a bundle; the command receives ``variants``.
+variant_options = values_of(VariantValues, "variants", "Specializing", *_VARIANT_OPTIONS)
+
+#: Options of variants in one model or in a bundle; the command receives ``variants``.
+specialize_options = values_of(
+    SpecializeValues,
+    "variants",
+    "Specializing",
+    *_VARIANT_OPTIONS,
     _with_profile(
         "--emit",
         type=click.Choice(["model", "bundle"]),

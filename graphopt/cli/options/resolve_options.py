@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -107,6 +108,21 @@ def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
     if remark and (run.settings.device != "auto" or (run.verbose and explains_auto)):
         run.console.note(f"  {remark}")
     return device
+
+
+def check_trusted(path: Path, *, trusted: bool) -> None:
+    """Check that ``--trusted`` is only given for a bundle.
+
+    Raises:
+        UsageError: the model at ``path`` has no library of its own.
+    """
+    from graphopt import api
+
+    if trusted and not api.is_bundle(path):
+        raise UsageError(
+            f"--trusted has no effect on {path}, which is not a bundle",
+            hint="models contain no library; kernels are built",
+        )
 
 
 def libraries_of(

@@ -303,6 +303,17 @@ session_options = group(
     ),
 )
 
+#: For commands that run models or bundles.
+trusted_option = group(
+    "Device",
+    click.option(
+        "--trusted",
+        is_flag=True,
+        help="Load the library of kernels in a bundle, which is code; by default, kernels are built from the"
+        " models (docs/compile.md).",
+    ),
+)
+
 kernel_options = group(
     "Device",
     click.option(

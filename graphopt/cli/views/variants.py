@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli.options import resolve_options
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import GraphoptError
+from graphopt.settings import shown
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from graphopt.cli.invocation import Run
     from graphopt.profile import Guard
     from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.specialization.bundle.manifest import BundleTarget
     from graphopt.specialization.variant_sizes import Item
 
 #: Number of inputs whose assumptions are listed without -v.
@@ -50,7 +52,13 @@ def output(run: Run, bundle: Bundle) -> Output:
     data = {
         "path": str(bundle.folder),
         "model": manifest.model,
-        "versions": manifest.versions,
+        "format": manifest.version,
+        "versions": dict(manifest.versions),
+        "original": None if manifest.original is None else vars(manifest.original),
+        "target": None if manifest.target is None else manifest.target.to_dict(),
+        "kernels": [vars(library) for library in manifest.kernels],
+        "operators": None if manifest.operators is None else vars(manifest.operators),
+        "settings": dict(manifest.settings),
         "files": bundle.sizes,
         "checked": checked,
         "inputs": [port_dict(port) for port in manifest.signature.inputs],
@@ -64,14 +72,22 @@ def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
     manifest, sizes = bundle.manifest, bundle.sizes
     yield Line(f"{bundle.folder}", "title")
     facts = Table(["", ""], "<<")
-    all_bytes = sum(sizes.values()) + (bundle.folder / manifest.own_file).stat().st_size
-    facts.add("bundle", f"{human_bytes(all_bytes)} in {counted(len(sizes) + 1, 'file')}")
+    facts.add("bundle", _size(bundle))
     if manifest.weights is not None:
         facts.add("weights", f"{human_bytes(sizes[manifest.weights])} in {manifest.weights}")
     older = "written by an older graphopt, and do not cover all files; write the bundle again"
     facts.add("checksums", "correct" if checked else older)
     facts.add("versions", ", ".join(f"{name} {text}" for name, text in manifest.versions.items()))
-    facts.add("original", f"fingerprint {manifest.model}")
+    name = "" if manifest.original is None else f"{manifest.original.file}, "
+    facts.add("original", f"{name}fingerprint {manifest.model}")
+    if manifest.target is not None:
+        facts.add("target", _target(manifest.target))
+    for library in manifest.kernels:
+        facts.add("kernels", f"{human_bytes(sizes[library.file])} in {library.file}")
+    if manifest.operators is not None and manifest.operators.libraries:
+        facts.add("needs", f"a library of operators of {', '.join(manifest.operators.libraries)}")
+    if manifest.settings:
+        facts.add("settings", ", ".join(f"{key} {shown(value)}" for key, value in manifest.settings.items()))
     yield facts
     yield ""
     ports = Table(["", "name", "type", ""], "<<<<")
@@ -79,6 +95,25 @@ def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
         for port in found:
             ports.add(direction, port.name, port, "" if port.role == "required" else port.role)
     yield ports
+
+
+def _size(bundle: Bundle) -> str:
+    """The bytes of a bundle, and its form."""
+    if bundle.folder.is_file():
+        return f"{human_bytes(bundle.folder.stat().st_size)} in a zip file"
+    sizes, manifest = bundle.sizes, bundle.folder / bundle.manifest.own_file
+    return (
+        f"{human_bytes(sum(sizes.values()) + manifest.stat().st_size)} in {counted(len(sizes) + 1, 'file')}"
+    )
+
+
+def _target(target: BundleTarget) -> str:
+    """The target in one line."""
+    words = [target.device, f"onnxruntime {target.onnxruntime}"]
+    if target.machine is not None:
+        level = "" if target.cpu_level is None else f"-v{target.cpu_level}"
+        words.append(f"kernels for {target.system} on {target.machine}{level}")
+    return ", ".join(words)
 
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:

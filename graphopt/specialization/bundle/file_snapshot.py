@@ -14,6 +14,7 @@ from typing import TypeVar
 from graphopt.errors import GraphoptError, InvalidModel, unwritable
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.publish import ScratchFolder
+from graphopt.specialization.bundle.archive import extract
 from graphopt.specialization.bundle.manifest import Manifest
 from graphopt.specialization.bundle.read_manifest import read_manifest
 
@@ -31,7 +32,7 @@ class BundleFiles:
     """The manifest and the files of one bundle. The files are kept open, so that the folder may be removed.
 
     Args:
-        folder: the folder of the bundle.
+        path: the folder of the bundle, or its zip file, which is extracted to a temporary folder.
         check: compare the size and the SHA-256 of all files with the manifest.
 
     Attributes:
@@ -40,16 +41,23 @@ class BundleFiles:
     Raises:
         UsageError: the bundle does not exist, or can't be read.
         InvalidModel: the manifest is damaged, or a file is missing or differs.
+        ResourceLimit: the disk has no space for the members of the zip file.
     """
 
-    def __init__(self, folder: Path, *, check: bool) -> None:
-        self._folder, self._checks = folder, check
+    def __init__(self, path: Path, *, check: bool) -> None:
+        self._folder, self._checks = path, check
+        self._extracted: ScratchFolder | None = None
+        if path.is_file():
+            self._extracted = ScratchFolder()
+            extract(path, self._extracted.path)
+            self._folder = self._extracted.path
         self._copy: ScratchFolder | None = None
         self._checked: set[str] = set()
         self._lock = ForkSafeLock(threading.RLock)
-        self.manifest, self._open = self._opened()
-        weakref.finalize(self, _close, list(self._open.values()))
-        self.check(*self.manifest.files)
+        with _named(path, self._folder):
+            self.manifest, self._open = self._opened()
+            weakref.finalize(self, _close, list(self._open.values()))
+            self.check(*self.manifest.files)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -145,6 +153,17 @@ class BundleFiles:
                         raise unwritable(target, error) from error
                 self._copy = copy
             return self._copy.path
+
+
+@contextlib.contextmanager
+def _named(path: Path, folder: Path) -> Iterator[None]:
+    """Name ``path`` in messages in place of the temporary ``folder`` of its members."""
+    try:
+        yield
+    except GraphoptError as error:
+        if folder == path:
+            raise
+        raise type(error)(error.message.replace(str(folder), str(path)), hint=error.hint) from error
 
 
 def _is_at(folder: Path, opened: dict[str, int]) -> bool:

@@ -14,17 +14,23 @@ from graphopt.device_hints.bf16 import naming_bf16
 from graphopt.diagnostics import tracer
 from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
-from graphopt.fusion.kernel_library import Toolchain
+from graphopt.fusion.kernel_library import Libraries, Toolchain
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
-from graphopt.ort.devices import Device, choose_device
+from graphopt.ort.devices import Device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.process.fork_safe_lock import ForkSafeLock
+from graphopt.specialization.bundle.check_target import (
+    check_kernels,
+    device_for,
+    is_older_runtime,
+    with_remedy,
+)
 from graphopt.specialization.bundle.file_snapshot import BundleFiles
-from graphopt.specialization.bundle.manifest import Manifest
-from graphopt.specialization.bundle.names import MANIFEST, bundle_at
+from graphopt.specialization.bundle.manifest import BundleTarget, Manifest
+from graphopt.specialization.bundle.names import GENERAL_NAME, MANIFEST, bundle_at
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
@@ -38,18 +44,19 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """A model and its variants in a folder; each run uses the first variant whose guard holds.
+    """A model and its variants in a folder or zip file; each run uses the first variant whose guard holds.
 
     A session is created when its variant first runs. Thread-safe.
 
-    >>> bundle = graphopt.load("model.bundle")                              # doctest: +SKIP
+    >>> bundle = graphopt.load("model.gopt")                                # doctest: +SKIP
     >>> bundle.run({"ids": np.zeros((1, 128), np.int64)})                   # doctest: +SKIP
     >>> bundle.choose({"ids": np.zeros((3, 7), np.int64)})                  # doctest: +SKIP
     'general'
 
     Args:
-        path: the folder, or the manifest in it.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default that of the settings.
+        path: the folder, the manifest in it, or the zip file.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default that of the settings. ``auto`` is the
+            device for which the bundle was written.
         threads: threads within an operator; by default onnxruntime's choice.
         optimizations: onnxruntime's optimization level, ``default`` or ``off``.
         session_options: apply the session options that the model's metadata recommends for the device.
@@ -57,17 +64,24 @@ class Bundle:
             store.
         check: compare the size and the SHA-256 of each file with the manifest, at about 1 to 2 GB per second.
             Otherwise damage is not detected.
+        trusted: load the bundle's own library of kernels, which is code. By default, kernels are built from
+            their definitions in the models, or loaded from the store.
+        check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
+            the session that it affects.
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
     Attributes:
-        folder: its folder.
+        folder: its folder, or its zip file.
         manifest: its contents.
         remarks: the reasons why variants run without cached weights or without native kernels.
 
     Raises:
         UsageError: the bundle does not exist.
         InvalidModel: the manifest is damaged, or a file is missing or damaged.
+        UnsupportedModel: the bundle is for another device, or has kernels for another system, architecture or
+            CPU level.
+        RuntimeFailure: the device can't be used, or an older onnxruntime can't load the general model.
     """
 
     def __init__(
@@ -80,6 +94,8 @@ class Bundle:
         session_options: bool = True,
         prepack: bool = False,
         check: bool = True,
+        trusted: bool = False,
+        check_target: bool = True,
     ) -> None:
         found = bundle_at(Path(path))
         if found is None:
@@ -93,11 +109,14 @@ class Bundle:
         self._optimizations: Optimizations = optimizations
         self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
+        self._trusted, self._checks_target = trusted, check_target
         self.remarks: list[str] = []
         self._names = list(self.manifest.models)
         self._dispatch = compile_guards([variant.guard for variant in self.manifest.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
         self._lock = ForkSafeLock()
+        if check_target and self.manifest.target is not None:
+            self._check_target(self.manifest.target)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its sessions, which are created on demand."""
@@ -108,6 +127,8 @@ class Bundle:
             "session_options": self._use_session_options,
             "prepack": self._prepacks,
             "check": self._checks,
+            "trusted": self._trusted,
+            "check_target": self._checks_target,
         }
         return partial(Bundle, **arguments), (self.folder.absolute(),)
 
@@ -209,6 +230,22 @@ class Bundle:
         check_signature(name, Signature.of(found), self.signature)
         return found
 
+    def libraries(self, name: str) -> Libraries:
+        """The libraries of native kernels of a variant: the bundle's own if it is trusted, otherwise built.
+
+        Raises:
+            UsageError: the variant does not exist.
+            InvalidModel: a file is damaged.
+        """
+        file = self._file(name)
+        if name not in self.manifest.native:
+            return Libraries()
+        if not self._trusted or not self.manifest.kernels:
+            return Toolchain(self._settings, self.device).libraries(self._files.use(file, ir.load))
+        own = [library.file for library in self.manifest.kernels if library.device == self.device.kind]
+        paths = tuple(str(self._files.use(file, lambda path: path.absolute())) for file in own)
+        return Libraries(paths, cpu_level=self._settings.cpu_level)
+
     def path(self, name: str) -> Path:
         """The file of a variant; raises UsageError if the variant does not exist."""
         return self._files.use(self._file(name), lambda path: path)
@@ -235,8 +272,23 @@ class Bundle:
 
     @cached_property
     def device(self) -> Device:
-        """The device; raises RuntimeFailure if it can't be used."""
-        return choose_device(self._device, self._settings)[0]
+        """The device.
+
+        Raises:
+            UnsupportedModel: the bundle is for another device.
+            RuntimeFailure: the device can't be used.
+        """
+        device, remark = device_for(self.manifest, self._device, self._settings)
+        if remark is not None and self.manifest.target is not None:
+            self.remarks.append(remark)
+        return device
+
+    def _check_target(self, target: BundleTarget) -> None:
+        """Check that this machine fits ``target``, with one error for a mismatch."""
+        assert self.device.kind
+        check_kernels(target)
+        if is_older_runtime(target):
+            self.session(GENERAL_NAME)
 
     def _number(self, name: str) -> int:
         if name not in self._names:
@@ -262,9 +314,8 @@ class Bundle:
                         file, lambda path: self._create_session(path, self._optimizations, choice)
                     )
         except RuntimeFailure as failure:
-            raise RuntimeFailure(
-                f"{name} of {self.folder}: {failure.message}", hint=failure.hint
-            ) from failure
+            found = RuntimeFailure(f"{name} of {self.folder}: {failure.message}", hint=failure.hint)
+            raise with_remedy(found, self.manifest.target) from failure
         check_signature(name, Signature.of_session(session), self.signature)
         # must not refer to the bundle, which owns the session
         model = partial(self._files.use, file, ir.load)
@@ -276,11 +327,9 @@ class Bundle:
         text = self.manifest.session_options_of(name) if self._use_session_options else None
         choice = recommended_by(text, self.device)
         remarks = [] if choice.remark is None else [choice.remark]
-        if name in self.manifest.native:
-            model = self._files.use(self._file(name), ir.load)
-            libraries = Toolchain(self._settings, self.device).libraries(model)
-            choice |= libraries.choice
-            remarks += [f"{name}: {remark}" for remark in libraries.remarks]
+        libraries = self.libraries(name)
+        choice |= libraries.choice
+        remarks += [f"{name}: {remark}" for remark in libraries.remarks]
         self.remarks += [remark for remark in remarks if remark not in self.remarks]
         return choice
 

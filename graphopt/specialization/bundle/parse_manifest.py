@@ -84,6 +84,11 @@ def parse_manifest(data: dict[str, Any]) -> Manifest:
     return found
 
 
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` is one component of a path on any system, and names a file in the folder itself."""
+    return _NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def _check_variants(entries: Entries) -> None:
     """Check the entries of variants about which records are lenient."""
     for data in entries.items("variants"):
@@ -98,7 +103,7 @@ def _check_names(found: Manifest, entries: Entries) -> None:
     used = [*found.models.values(), *([] if found.weights is None else [found.weights])]
     used += [library.file for library in found.kernels]
     for name in (*used, *found.sums):
-        if not _NAME.fullmatch(name) or name in (".", "..", MANIFEST):
+        if not is_file_name(name) or name == MANIFEST:
             raise InvalidModel(f"file outside of the bundle: {name!r}")
     twice = next((name for name, count in Counter(used).items() if count > 1), None)
     if twice is not None:

@@ -45,6 +45,7 @@ class NumpyBackend:
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
+        levels: Sequence[int] | None = None,
     ) -> Path:
         source = self.render(kernels)
 
@@ -52,6 +53,9 @@ class NumpyBackend:
             (folder / "kernels.py").write_text(source)
 
         return store.folder("numpy", key_of(source), write) / "kernels.py"
+
+    def levels(self, requested: Sequence[int] | None = None) -> tuple[int, ...]:
+        return ()
 
     def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
         return self.build(kernels, store)

@@ -44,10 +44,17 @@ class CBackend:
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
+        levels: Sequence[int] | None = None,
     ) -> Path:
         from graphopt.fusion.backends.c.build_library import build
 
-        return build(self._sources(kernels), len(kernels), store, compiler=compiler, progress=progress)
+        sources, count = self._sources(kernels), len(kernels)
+        return build(sources, count, store, compiler=compiler, progress=progress, requested=levels)
+
+    def levels(self, requested: Sequence[int] | None = None) -> tuple[int, ...]:
+        from graphopt.fusion.backends.c.build_library import levels
+
+        return tuple(level for level in levels(requested) if level)
 
     def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
         from graphopt.fusion.backends.c.build_library import find

@@ -35,11 +35,12 @@ def build(
     *,
     compiler: str | None = None,
     progress: ProgressCallback | None = None,
+    requested: Sequence[int] | None = None,
 ) -> Path:
     """The library of ``sources``; see :meth:`graphopt.fusion.backend.Backend.build`."""
     if count < 1:
         raise ValueError("a library has at least one kernel")
-    plan = Plan(tuple(sources), count, find_compiler(compiler), levels())
+    plan = Plan(tuple(sources), count, find_compiler(compiler), levels(requested))
     return store.folder(_KIND, plan.key(), lambda folder: _fill(folder, plan, progress)) / _LIBRARY
 
 
@@ -51,9 +52,11 @@ def find(sources: Sequence[str], count: int, store: Store, *, compiler: str | No
     return build(sources, count, store, compiler=compiler)
 
 
-def levels() -> tuple[int, ...]:
-    """The CPU levels in libraries for this machine; 0 without levels."""
-    return (2, 3, 4) if is_x86() else (0,)
+def levels(requested: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The CPU levels in libraries for this machine, limited to the ``requested`` ones; 0 without levels."""
+    return (
+        tuple(level for level in (2, 3, 4) if requested is None or level in requested) if is_x86() else (0,)
+    )
 
 
 class Plan:

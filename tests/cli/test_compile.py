@@ -1,0 +1,186 @@
+"""``graphopt compile``, and the commands that accept its bundles."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from tests.fusion.backends.c.runtime.samples import compiled
+
+from .conftest import SMALL, Invoke
+from .test_bundles import MODEL
+
+
+@pytest.fixture
+def model(invoke: Invoke) -> str:
+    """A model in the folder where commands run."""
+    onnx.save(onnx.parser.parse_model(MODEL), "m.onnx")
+    return "m.onnx"
+
+
+def test_bundle_is_written_beside_the_model(invoke: Invoke, model: str) -> None:
+    done = invoke("compile", model)
+    assert done.status == 0, done.err
+    assert "verified" in done.out and "wrote     m.gopt   3 files, " in done.out
+    assert sorted(os.listdir("m.gopt")) == ["general.onnx", "manifest.json", "weights.bin"]
+    assert json.loads(Path("m.gopt/manifest.json").read_text())["settings"]["pipeline"] == "O3"
+    assert invoke("compile", model, "-q").out == ""  # replaces it
+
+
+def test_variants_for_a_profile(invoke: Invoke, model: str) -> None:
+    assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
+    told = json.loads(invoke("compile", model, "-o", "b", "--profile", "p.json", "--json").out)
+    assert told["target"] == "b" and told["source"] == model
+    assert [*told["files"]][:2] == ["manifest.json", "general.onnx"] and "static-2.onnx" in told["files"]
+    assert all(size == Path("b", name).stat().st_size for name, size in told["files"].items())
+    done = invoke("run", "b", "--input-shape", "x:4x16")
+    assert done.status == 0 and "variant   static-2" in done.out + done.err
+    assert invoke("verify", model, "b").status == 0
+
+
+def test_zip_file(invoke: Invoke, model: str) -> None:
+    done = invoke("compile", model, "--zip", "--report", "r.json")
+    assert done.status == 0 and Path("m.gopt").is_file(), done.err
+    assert json.loads(Path("r.json").read_text())["target"] == "m.gopt"
+    for command in (["run"], ["inspect"], ["verify"], ["verify", model]):
+        done = invoke(*command, "m.gopt")
+        assert done.status == 0, done.err
+    assert "in a zip file" in invoke("inspect", "m.gopt").out
+    done = invoke("compile", model)
+    assert done.status == 2 and "m.gopt is a file, not a folder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "pipeline"),
+    [
+        (["-O", "1"], "O1"),
+        (["--pipeline", "O2"], None),
+        (["--passes", "dce"], "dce"),
+        (["--fuser", "none"], None),
+        ([], "O3"),
+    ],
+)
+def test_pipeline(invoke: Invoke, model: str, options: list[str], pipeline: str | None) -> None:
+    assert invoke("compile", model, "--no-verify", *options).status == 0
+    assert json.loads(Path("m.gopt/manifest.json").read_text())["settings"].get("pipeline") == pipeline
+
+
+def test_model_from_standard_input_needs_a_name(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    data = onnx.parser.parse_model(SMALL).SerializeToString()
+    stdin = io.TextIOWrapper(io.BytesIO(data))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    done = invoke("compile", "-")
+    assert done.status == 2 and "hint: -o OUT.gopt" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cpu-level", "v5"], "--cpu-level: there is no level v5"),
+        (["--variants", "2"], "--variants requires --profile"),
+        (["-o", "notes"], "notes is not replaced: not a bundle"),
+        (["-o", "notes/x.txt"], "notes/x.txt is a file, not a folder"),
+        (["-o", "notes/x.txt", "--zip"], "notes/x.txt is not replaced: not a bundle"),
+        (["-o", "missing/b"], "there is no folder missing"),
+        (["-o", "m.onnx"], "m.onnx"),
+    ],
+)
+def test_wrong_arguments_are_refused(invoke: Invoke, model: str, arguments: list[str], words: str) -> None:
+    Path("notes").mkdir()
+    Path("notes/x.txt").write_text("mine")
+    before = Path(model).read_bytes()
+    done = invoke("compile", model, *arguments)
+    assert done.status == 2 and words in done.err, done.err
+    assert sorted(os.listdir()) == ["m.onnx", "notes"] and os.listdir("notes") == ["x.txt"]
+    assert Path("notes/x.txt").read_text() == "mine" and Path(model).read_bytes() == before
+
+
+@compiled
+def test_library_of_kernels(invoke: Invoke, model: str) -> None:
+    told = json.loads(invoke("compile", model, "--fuser", "native", "--json").out)
+    if not told["cpu_levels"]:
+        pytest.skip("not x86-64")
+    assert told["cpu_levels"] == [2, 3, 4] and "kernels-x86-64-v2.so" in told["files"]
+    for command in (["run", "m.gopt"], ["verify", "m.gopt"], ["verify", model, "m.gopt"]):
+        for options in ([], ["--trusted"]):
+            done = invoke(*command, *options)
+            assert done.status == 0, done.err
+    lines = " ".join(invoke("inspect", "m.gopt").out.split())
+    assert "kernels for linux on x86_64-v2" in lines or "kernels for darwin" in lines
+    done = invoke("compile", model, "--fuser", "native", "--cpu-level", "v3,v4", "--no-verify")
+    assert done.status == 0 and "x86-64 v3, v4" in done.out
+
+
+def test_bundle_alone_is_verified(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model).status == 0
+    done = invoke("verify", "m.gopt")
+    assert done.status == 0 and "2 files correct, 1 model loaded on CPU" in done.out, done.err
+    told = json.loads(invoke("verify", "m.gopt", "--json").out)
+    assert (
+        told["checked"]
+        and told["models"] == ["general"]
+        and set(told["files"])
+        == {
+            "general.onnx",
+            "weights.bin",
+        }
+    )
+    data = bytearray(Path("m.gopt/weights.bin").read_bytes())
+    Path("m.gopt/weights.bin").write_bytes(bytes(len(data)))
+    done = invoke("verify", "m.gopt")
+    assert done.status == 3 and "weights.bin does not match its checksum" in done.err
+
+
+@pytest.mark.parametrize("options", [["--exact"], ["--input-shape", "x:1x16"], ["--dim", "N=1"]])
+def test_options_of_comparisons_need_two_models(invoke: Invoke, model: str, options: list[str]) -> None:
+    assert invoke("compile", model, "--no-verify").status == 0
+    done = invoke("verify", "m.gopt", *options)
+    assert done.status == 2 and "needs a model to compare with" in done.err
+
+
+def test_one_model_is_not_verified(invoke: Invoke, model: str) -> None:
+    done = invoke("verify", model)
+    assert done.status == 2 and "verify compares two models, and only m.onnx is given" in done.err
+
+
+@pytest.mark.parametrize("command", [["run"], ["verify"], ["verify", "m.onnx"]])
+def test_only_bundles_are_trusted(invoke: Invoke, model: str, command: list[str]) -> None:
+    done = invoke(*command, model, "--trusted")
+    assert done.status == 2 and "--trusted has no effect on m.onnx" in done.err
+
+
+def test_moved_bundle_runs(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model, "--no-verify").status == 0
+    Path("other").mkdir()
+    shutil.move("m.gopt", "other/renamed")
+    assert invoke("run", "other/renamed").status == 0
+
+
+def test_inspect_reads_bundles_of_other_targets(invoke: Invoke, model: str) -> None:
+    from graphopt.specialization.bundle.manifest import checksum
+
+    assert invoke("compile", model, "--no-verify").status == 0
+    path = Path("m.gopt/manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest["target"] |= {"system": "plan9", "machine": "vax"}
+    path.write_text(json.dumps({**manifest, "checksum": checksum(manifest)}))
+    done = invoke("inspect", "m.gopt")
+    assert done.status == 0 and "kernels for plan9 on vax" in done.out, done.err
+    done = invoke("run", "m.gopt")
+    assert done.status == 4 and "this machine is" in done.err and "hint:" in done.err
+
+
+def test_zip_file_is_recorded_in_reproducers(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model, "--zip", "--no-verify").status == 0
+    assert invoke("run", "m.gopt", "--save-repro", "repro").status == 0
+    Path("m.gopt").unlink()
+    assert invoke("replay", "repro").status == 0
