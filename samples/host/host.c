@@ -1,4 +1,5 @@
-/* Runs a bundle of graphopt (a folder with manifest.json) with onnxruntime's C API, without Python and without graphopt.
+/* Runs a bundle of graphopt (a folder with manifest.json) with onnxruntime's C API, without Python and without
+   graphopt.
 
      cc -std=c11 -O2 host.c -I ORT/include -L ORT/lib -lonnxruntime -Wl,-rpath,ORT/lib -o host
      ./host model.gopt x=x.npy -o outputs
@@ -6,7 +7,8 @@
    To embed it, compile it with -DGOPT_NO_MAIN, and copy the section "Interface" to a header. A bundle has models for
    frequent inputs, each behind a guard, and a general model. gopt_choose returns the first whose guard holds; gopt_run
    runs it, in a session created at its first use. Use a bundle from one thread at a time. */
-#define _XOPEN_SOURCE 700 /* realpath, sysconf, uname */
+#define _XOPEN_SOURCE 700 /* lstat, sysconf, uname */
+#define _DARWIN_C_SOURCE  /* _SC_NPROCESSORS_ONLN */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -69,8 +71,7 @@ enum {
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-static int
-fail(gopt_error *error, const char *format, ...) {
+static int fail(gopt_error *error, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(error->text, sizeof error->text, format, arguments);
@@ -86,14 +87,14 @@ typedef struct block {
   max_align_t data[];
 } block;
 
-/* `count` zeroed items of `size` bytes; NULL, and an error, if there is no memory. */
-static void *take(block **arena, size_t count, size_t size, gopt_error *error) {
+/* The first text of an error, so that functions need not report failed allocations. */
+static const gopt_error out_of_memory = {"out of memory"};
+
+/* `count` zeroed items of `size` bytes; NULL if there is no memory. */
+static void *take(block **arena, size_t count, size_t size) {
   block *made = NULL;
   if (count <= (SIZE_MAX - sizeof *made) / size) made = calloc(1, sizeof *made + count * size);
-  if (made == NULL) {
-    fail(error, "out of memory");
-    return NULL;
-  }
+  if (made == NULL) return NULL;
   made->next = *arena;
   *arena = made;
   return made->data;
@@ -107,8 +108,8 @@ static void release(block **arena) {
   }
 }
 
-static char *joined(block **arena, const char *folder, const char *name, gopt_error *error) {
-  char *path = take(arena, strlen(folder) + strlen(name) + 2, 1, error);
+static char *joined(block **arena, const char *folder, const char *name) {
+  char *path = take(arena, strlen(folder) + strlen(name) + 2, 1);
   if (path != NULL) sprintf(path, "%s/%s", folder, name);
   return path;
 }
@@ -172,8 +173,8 @@ static void sha256_block(sha256 *sum) {
   for (int i = 0; i < 64; i++) {
     const uint32_t a = s[-i & 7], b = s[(1 - i) & 7], c = s[(2 - i) & 7]; /* the words rotate in place */
     const uint32_t e = s[(4 - i) & 7], f = s[(5 - i) & 7], g = s[(6 - i) & 7];
-    const uint32_t one = s[(7 - i) & 7] + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) +
-                         round[i] + w[i];
+    const uint32_t one =
+        s[(7 - i) & 7] + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) + round[i] + w[i];
     s[(3 - i) & 7] += one;
     s[(7 - i) & 7] = one + (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
   }
@@ -262,7 +263,7 @@ static const char *read_string(reader *from) {
   const char *end = from->at; /* of the raw text, which is never shorter than the decoded text */
   while (end < from->end && *end != '"') end += *end == '\\' ? 2 : 1;
   if (end >= from->end) return bad(from, "unterminated string");
-  char *text = take(from->arena, (size_t)(end - from->at) + 1, 1, from->error), *to = text;
+  char *text = take(from->arena, (size_t)(end - from->at) + 1, 1), *to = text;
   if (text == NULL) return NULL;
   while (from->at < end) {
     int32_t code = decode_utf8(&from->at, end);
@@ -300,7 +301,7 @@ static bool read_number(reader *from, json *item) {
     if (skip_digits(from) == 0) return bad(from, "no digits"), false;
   }
   const size_t length = (size_t)(from->at - begin);
-  char *text = take(from->arena, length + 1, 1, from->error);
+  char *text = take(from->arena, length + 1, 1);
   if (text != NULL) memcpy(text, begin, length);
   item->kind = J_NUMBER, item->text = text;
   return text != NULL;
@@ -311,7 +312,7 @@ static int compare_keys(const void *one, const void *other) {
 }
 
 static json *read_value(reader *from, int depth) {
-  json *item = take(from->arena, 1, sizeof *item, from->error), *first = NULL, **last = &first;
+  json *item = take(from->arena, 1, sizeof *item), *first = NULL, **last = &first;
   if (item == NULL) return NULL;
   skip_space(from);
   if (skip(from, "null")) return item;
@@ -343,7 +344,7 @@ static json *read_value(reader *from, int depth) {
     skip_space(from);
   } while (skip(from, ","));
   if (!skip(from, closing)) return bad(from, "no comma or end");
-  item->items = take(from->arena, item->count, sizeof *item->items, from->error);
+  item->items = take(from->arena, item->count, sizeof *item->items);
   if (item->items == NULL) return NULL;
   for (size_t index = 0; index < item->count; index++, first = first->next) item->items[index] = first;
   if (item->kind == J_OBJECT) {
@@ -427,24 +428,24 @@ static void sha256_json(sha256 *sum, const json *item, const char *omitted) {
 
 /* ---- Element types ---------------------------------------------------------------------------------------------- */
 
-/* `number` is onnxruntime's ONNXTensorElementDataType, of which older headers lack the last; `descr` is numpy's, without
-   the byte order. numpy has no such type for V1 and V2: its files contain the bits, of types of fewer than 8 bits one
-   element a byte. */
+/* `number` is onnxruntime's ONNXTensorElementDataType, of which older headers lack the last; `descr` is numpy's,
+   without the byte order. numpy has no such type for V1 and V2: its files contain the bits, of types of fewer than 8
+   bits one element a byte. */
 typedef struct element {
   const char *name, *descr;
   int number, bits;
 } element;
 
 static const element elements[] = {
-    {"float", "f4", 1, 32},         {"uint8", "u1", 2, 8},           {"int8", "i1", 3, 8},
-    {"uint16", "u2", 4, 16},        {"int16", "i2", 5, 16},          {"int32", "i4", 6, 32},
-    {"int64", "i8", 7, 64},         {"string", "U", 8, 0},           {"bool", "b1", 9, 8},
-    {"float16", "f2", 10, 16},      {"double", "f8", 11, 64},        {"uint32", "u4", 12, 32},
-    {"uint64", "u8", 13, 64},       {"complex64", "c8", 14, 64},     {"complex128", "c16", 15, 128},
-    {"bfloat16", "V2", 16, 16},     {"float8e4m3fn", "V1", 17, 8},   {"float8e4m3fnuz", "V1", 18, 8},
-    {"float8e5m2", "V1", 19, 8},    {"float8e5m2fnuz", "V1", 20, 8}, {"uint4", "V1", 21, 4},
-    {"int4", "V1", 22, 4},          {"float4e2m1", "V1", 23, 4},     {"uint2", "V1", 24, 2},
-    {"int2", "V1", 25, 2},          {"float8e8m0", "V1", 26, 8},
+    {"float", "f4", 1, 32},      {"uint8", "u1", 2, 8},           {"int8", "i1", 3, 8},
+    {"uint16", "u2", 4, 16},     {"int16", "i2", 5, 16},          {"int32", "i4", 6, 32},
+    {"int64", "i8", 7, 64},      {"string", "U", 8, 0},           {"bool", "b1", 9, 8},
+    {"float16", "f2", 10, 16},   {"double", "f8", 11, 64},        {"uint32", "u4", 12, 32},
+    {"uint64", "u8", 13, 64},    {"complex64", "c8", 14, 64},     {"complex128", "c16", 15, 128},
+    {"bfloat16", "V2", 16, 16},  {"float8e4m3fn", "V1", 17, 8},   {"float8e4m3fnuz", "V1", 18, 8},
+    {"float8e5m2", "V1", 19, 8}, {"float8e5m2fnuz", "V1", 20, 8}, {"uint4", "V1", 21, 4},
+    {"int4", "V1", 22, 4},       {"float4e2m1", "V1", 23, 4},     {"uint2", "V1", 24, 2},
+    {"int2", "V1", 25, 2},       {"float8e8m0", "V1", 26, 8},
 };
 enum { STRING = 8, COUNT_OF_ELEMENTS = sizeof elements / sizeof *elements };
 
@@ -467,7 +468,8 @@ static bool integer_at(const void *values, const element *type, size_t index, in
   uint64_t bits = 0;
   if (type->bits == 0 || type->bits > 64 || (strchr("iub", type->descr[0]) == NULL && type->bits >= 8)) return false;
   memcpy(&bits, at, type->bits < 8 ? 1 : (size_t)type->bits / 8); /* little-endian */
-  if (type->bits < 8) bits = bits >> index % (8u / (unsigned)type->bits) * (unsigned)type->bits & ((1u << type->bits) - 1);
+  if (type->bits < 8)
+    bits = bits >> index % (8u / (unsigned)type->bits) * (unsigned)type->bits & ((1u << type->bits) - 1);
   if (type->descr[0] == 'b') bits = bits != 0;
   if (has_sign && type->bits < 64 && bits >> (type->bits - 1) != 0) bits |= UINT64_MAX << type->bits;
   if (!has_sign && bits > INT64_MAX) return false;
@@ -534,7 +536,9 @@ static int malformed(gopt_error *error, const char *entry) {
   return fail(error, "malformed manifest.json: %s missing or malformed", entry);
 }
 
-/* 0, or -1 with onnxruntime's message after `doing`. */
+/* Calls a function of `api`: 0, or -1 with onnxruntime's message after `doing` in `error`. */
+#define ORT(call, doing) succeeded(api, api->call, error, doing)
+
 static int succeeded(const OrtApi *api, OrtStatus *status, gopt_error *error, const char *doing) {
   if (status == NULL) return 0;
   fail(error, "onnxruntime failed %s: %s", doing, api->GetErrorMessage(status));
@@ -558,7 +562,7 @@ static int check_file(gopt_bundle *bundle, listed *file, const json *entry, gopt
   if (!is_integer(find(entry, "bytes"), &bytes) || expected == NULL) return malformed(error, file->name);
   if (strpbrk(file->name, "/\\:") != NULL || file->name[0] == 0 || strcmp(file->name, "..") == 0)
     return fail(error, "file outside of the bundle: '%s'", file->name);
-  if ((file->path = joined(&bundle->arena, bundle->folder, file->name, error)) == NULL) return -1;
+  if ((file->path = joined(&bundle->arena, bundle->folder, file->name)) == NULL) return -1;
   if (lstat(file->path, &found) != 0)
     return fail(error, "the bundle %s lacks %s: %s", bundle->folder, file->name, strerror(errno));
   if (!S_ISREG(found.st_mode)) /* a link may lead out of the folder */
@@ -579,7 +583,7 @@ static int check_file(gopt_bundle *bundle, listed *file, const json *entry, gopt
 }
 
 static json *read_manifest(gopt_bundle *bundle, gopt_error *error) {
-  const char *path = joined(&bundle->arena, bundle->folder, "manifest.json", error);
+  const char *path = joined(&bundle->arena, bundle->folder, "manifest.json");
   if (path == NULL) return NULL;
   FILE *stream = fopen(path, "rb");
   if (stream == NULL) {
@@ -591,11 +595,11 @@ static json *read_manifest(gopt_bundle *bundle, gopt_error *error) {
   size_t length = 0;
   if (lstat(path, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > MOST_MANIFEST)
     fail(error, "%s is a link, not a file, or longer than %d bytes", path, MOST_MANIFEST);
-  else if ((text = take(&bundle->arena, (size_t)found.st_size + 1, 1, error)) != NULL)
+  else if ((text = take(&bundle->arena, (size_t)found.st_size + 1, 1)) != NULL)
     length = fread(text, 1, (size_t)found.st_size, stream);
   fclose(stream);
   if (text == NULL) return NULL;
-  gopt_error reason;
+  gopt_error reason = out_of_memory;
   json *manifest = read_json(text, length, &bundle->arena, &reason);
   if (manifest == NULL) fail(error, "%s: %.500s", path, reason.text);
   return manifest;
@@ -623,7 +627,7 @@ static int check_format(const json *manifest, gopt_error *error) {
 static int read_files(gopt_bundle *bundle, const json *manifest, gopt_error *error) {
   const json *files = find(manifest, "files");
   if (files == NULL || files->kind != J_OBJECT) return malformed(error, "files");
-  bundle->files = take(&bundle->arena, files->count, sizeof *bundle->files, error);
+  bundle->files = take(&bundle->arena, files->count, sizeof *bundle->files);
   if (bundle->files == NULL) return -1;
   for (size_t index = 0; index < files->count; index++) {
     listed *file = &bundle->files[bundle->file_count++];
@@ -636,7 +640,7 @@ static int read_files(gopt_bundle *bundle, const json *manifest, gopt_error *err
 
 static int read_ports(gopt_bundle *bundle, const json *list, port **ports, size_t *count, gopt_error *error) {
   if (list == NULL) return malformed(error, "inputs or outputs");
-  if ((*ports = take(&bundle->arena, list->count, sizeof **ports, error)) == NULL) return -1;
+  if ((*ports = take(&bundle->arena, list->count, sizeof **ports)) == NULL) return -1;
   for (size_t index = 0; index < list->count; index++) {
     port *found = &(*ports)[(*count)++];
     found->name = find_text(list->items[index], "name");
@@ -681,7 +685,7 @@ static int read_expected(gopt_bundle *bundle, const json *item, variant *owner, 
   size_t elements_expected = 1;
   if (shape != NULL) {
     found->has_shape = true;
-    found->dims = take(&bundle->arena, shape->count, sizeof *found->dims, error);
+    found->dims = take(&bundle->arena, shape->count, sizeof *found->dims);
     if (found->dims == NULL) return -1;
     for (size_t axis = 0; axis < shape->count; axis++) {
       const json *dim = shape->items[axis];
@@ -694,16 +698,15 @@ static int read_expected(gopt_bundle *bundle, const json *item, variant *owner, 
       } else if (dim->kind != J_STRING && (!is_integer(dim, &size) || size < 0)) {
         return malformed(error, "dim in a guard");
       }
-      /* only the products of small tensors are compared below, so that an overflow is harmless */
-      elements_expected *= size < 0 ? SIZE_MAX : (size_t)size;
       if (size < 0 && ints != NULL) return malformed(error, "contents of an input in a guard");
+      elements_expected *= (size_t)size; /* an overflow is harmless, because tensors are compared with all dims first */
       found->dims[found->rank++] = size;
     }
   }
   if (ints == NULL) return 0;
   if (shape == NULL || ints->count != elements_expected || found->type == NULL || found->type->number == STRING)
     return malformed(error, "contents of an input in a guard");
-  found->ints = take(&bundle->arena, ints->count, sizeof *found->ints, error);
+  found->ints = take(&bundle->arena, ints->count, sizeof *found->ints);
   if (found->ints == NULL) return -1;
   for (; found->int_count < ints->count; found->int_count++)
     if (!is_integer(ints->items[found->int_count], &found->ints[found->int_count]))
@@ -719,10 +722,10 @@ static int read_guard(gopt_bundle *bundle, const json *guard, variant *found, go
     const json *shape = find_list(inputs->items[index], "shape");
     dims += shape == NULL ? 0 : shape->count;
   }
-  const char **symbols = take(&bundle->arena, dims, sizeof *symbols, error);
-  int64_t *sizes = take(&bundle->arena, dims, sizeof *sizes, error);
-  found->expected = take(&bundle->arena, inputs->count, sizeof *found->expected, error);
-  found->absent = take(&bundle->arena, absent == NULL ? 0 : absent->count, sizeof *found->absent, error);
+  const char **symbols = take(&bundle->arena, dims, sizeof *symbols);
+  int64_t *sizes = take(&bundle->arena, dims, sizeof *sizes);
+  found->expected = take(&bundle->arena, inputs->count, sizeof *found->expected);
+  found->absent = take(&bundle->arena, absent == NULL ? 0 : absent->count, sizeof *found->absent);
   if (symbols == NULL || sizes == NULL || found->expected == NULL || found->absent == NULL) return -1;
   for (size_t index = 0; index < inputs->count; index++) {
     expected *one = &found->expected[found->expected_count++];
@@ -740,7 +743,7 @@ static int read_guard(gopt_bundle *bundle, const json *guard, variant *found, go
 static int read_variants(gopt_bundle *bundle, const json *manifest, gopt_error *error) {
   const json *variants = find_list(manifest, "variants"), *native = find_list(manifest, "native");
   if (variants == NULL || variants->count >= INT_MAX) return malformed(error, "variants");
-  bundle->variants = take(&bundle->arena, variants->count + 1, sizeof *bundle->variants, error);
+  bundle->variants = take(&bundle->arena, variants->count + 1, sizeof *bundle->variants);
   if (bundle->variants == NULL) return -1;
   for (size_t index = 0; index <= variants->count; index++) {
     const bool is_general = index == variants->count;
@@ -751,7 +754,7 @@ static int read_variants(gopt_bundle *bundle, const json *manifest, gopt_error *
     found->session_options = find_text(is_general ? manifest : item, "session_options");
     if (found->session_options == NULL || found->session_options[0] == 0)
       found->session_options = find_text(manifest, "session_options");
-    found->reads = take(&bundle->arena, bundle->input_count, sizeof *found->reads, error);
+    found->reads = take(&bundle->arena, bundle->input_count, sizeof *found->reads);
     if (found->reads == NULL) return -1;
     if (found->name == NULL || found->file == NULL) return malformed(error, "name or file of a variant");
     for (size_t other = 0; native != NULL && other < native->count; other++) {
@@ -770,7 +773,8 @@ static bool is_same_machine(const char *one, const char *other) {
   return strcmp(one, other) == 0 || (is_arm && (strcmp(other, "arm64") == 0 || strcmp(other, "aarch64") == 0));
 }
 
-/* The level of this processor in the System V ABI for x86-64: 1 to 4 for x86-64, -v2, -v3, -v4; 0 for other machines. */
+/* The level of this processor in the System V ABI for x86-64: 1 to 4 for x86-64, -v2, -v3, -v4; 0 for other machines.
+ */
 static int cpu_level(void) {
 #if defined(__x86_64__)
   unsigned a, b, c1, d, b7, c7, c81 = 0, saved = 0;
@@ -832,31 +836,29 @@ static int read_target(gopt_bundle *bundle, const json *manifest, gopt_error *er
 static int open_runtime(gopt_bundle *bundle, const json *manifest, gopt_error *error) {
   const OrtApiBase *base = OrtGetApiBase();
   bundle->onnxruntime = find_text(find(manifest, "versions"), "onnxruntime");
-  bundle->api = base->GetApi(OLDEST_API);
-  if (bundle->api == NULL)
+  const OrtApi *api = bundle->api = base->GetApi(OLDEST_API);
+  if (api == NULL)
     return fail(error, "onnxruntime %s is too old, 1.%d is needed", base->GetVersionString(), OLDEST_API);
   /* fatal: errors are reported by functions, and not logged a second time */
-  OrtStatus *status = bundle->api->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "gopt", &bundle->env);
-  return succeeded(bundle->api, status, error, "to start");
+  return ORT(CreateEnv(ORT_LOGGING_LEVEL_FATAL, "gopt", &bundle->env), "to start");
 }
 
 int gopt_open(const char *folder, const char *const *libraries, gopt_bundle **result, gopt_error *error) {
-  char real[PATH_MAX];
-  if (realpath(folder, real) == NULL) return fail(error, "can't open the bundle %s: %s", folder, strerror(errno));
   struct stat found;
-  if (stat(real, &found) == 0 && !S_ISDIR(found.st_mode))
-    return fail(error, "%s is not a folder; unpack a zipped bundle with unzip", folder);
+  *error = out_of_memory;
+  if (stat(folder, &found) != 0) return fail(error, "can't open the bundle %s: %s", folder, strerror(errno));
+  if (!S_ISDIR(found.st_mode)) return fail(error, "%s is not a folder; unpack a zipped bundle with unzip", folder);
   gopt_bundle *bundle = calloc(1, sizeof *bundle);
-  if (bundle == NULL) return fail(error, "out of memory");
-  char *copy = take(&bundle->arena, strlen(real) + 1, 1, error);
-  bundle->folder = copy == NULL ? NULL : strcpy(copy, real);
+  if (bundle == NULL) return -1;
+  char *copy = take(&bundle->arena, strlen(folder) + 1, 1);
+  bundle->folder = copy == NULL ? NULL : strcpy(copy, folder);
   bundle->libraries = libraries;
   const json *manifest = copy == NULL ? NULL : read_manifest(bundle, error);
   if (manifest == NULL || check_format(manifest, error) != 0 || read_files(bundle, manifest, error) != 0 ||
       read_ports(bundle, find_list(manifest, "inputs"), &bundle->inputs, &bundle->input_count, error) != 0 ||
       read_ports(bundle, find_list(manifest, "outputs"), &bundle->outputs, &bundle->output_count, error) != 0 ||
       read_variants(bundle, manifest, error) != 0 || read_target(bundle, manifest, error) != 0 ||
-      (bundle->facts = take(&bundle->arena, bundle->input_count, sizeof *bundle->facts, error)) == NULL ||
+      (bundle->facts = take(&bundle->arena, bundle->input_count, sizeof *bundle->facts)) == NULL ||
       open_runtime(bundle, manifest, error) != 0) {
     gopt_close(bundle);
     return -1;
@@ -888,15 +890,14 @@ static int examine(const OrtApi *api, const OrtValue *value, fact *found, gopt_e
   ONNXTensorElementDataType type;
   int is_tensor = 0;
   found->is_known = true;
-  if (succeeded(api, api->IsTensor(value, &is_tensor), error, "to examine a value") != 0) return -1;
+  if (ORT(IsTensor(value, &is_tensor), "to examine a value") != 0) return -1;
   found->is_tensor = is_tensor != 0;
   if (!found->is_tensor) return 0;
-  int status = succeeded(api, api->GetTensorTypeAndShape(value, &info), error, "to examine a tensor");
-  if (status == 0) status = succeeded(api, api->GetTensorElementType(info, &type), error, "to examine a tensor");
-  if (status == 0) status = succeeded(api, api->GetDimensionsCount(info, &found->rank), error, "to examine a tensor");
+  int status = ORT(GetTensorTypeAndShape(value, &info), "to examine a tensor");
+  if (status == 0) status = ORT(GetTensorElementType(info, &type), "to examine a tensor");
+  if (status == 0) status = ORT(GetDimensionsCount(info, &found->rank), "to examine a tensor");
   if (status == 0 && found->rank > MOST_RANK) status = fail(error, "a tensor has %zu dims", found->rank);
-  if (status == 0)
-    status = succeeded(api, api->GetDimensions(info, found->dims, found->rank), error, "to examine a tensor");
+  if (status == 0) status = ORT(GetDimensions(info, found->dims, found->rank), "to examine a tensor");
   if (info != NULL) api->ReleaseTensorTypeAndShapeInfo(info);
   found->type = status == 0 ? (int)type : 0;
   return status;
@@ -948,6 +949,7 @@ static int holds(gopt_bundle *bundle, const variant *guarded, const OrtValue *co
 
 int gopt_choose(gopt_bundle *bundle, const OrtValue *const *inputs, gopt_error *error) {
   const int general = (int)bundle->variant_count - 1;
+  *error = out_of_memory;
   for (size_t index = 0; index < bundle->input_count; index++) bundle->facts[index].is_known = false;
   for (int index = 0; index < general; index++) {
     const int found = holds(bundle, &bundle->variants[index], inputs, error);
@@ -960,7 +962,7 @@ int gopt_choose(gopt_bundle *bundle, const OrtValue *const *inputs, gopt_error *
 
 static int add_entry(const OrtApi *api, OrtSessionOptions *options, const char *key, const char *value,
                      gopt_error *error) {
-  return succeeded(api, api->AddSessionConfigEntry(options, key, value), error, key);
+  return ORT(AddSessionConfigEntry(options, key, value), key);
 }
 
 /* Applies the recommended session options, JSON in a string. As they affect only speed, malformed ones are ignored. */
@@ -975,18 +977,19 @@ static int apply_options(const OrtApi *api, const char *text, OrtSessionOptions 
   if (is_integer(find(found, "threads"), &threads) && threads > 0) {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN); /* onnxruntime needs minutes to start thousands of threads */
     threads = cores > 0 && threads > cores ? cores : threads;
-    status = succeeded(api, api->SetIntraOpNumThreads(options, (int)threads), error, "to set threads");
+    status = ORT(SetIntraOpNumThreads(options, (int)threads), "to set threads");
   }
   const json *spinning = find(found, "spinning"), *arena_used = find(found, "arena");
   if (status == 0 && spinning != NULL && spinning->kind == J_FALSE)
     status = add_entry(api, options, "session.intra_op.allow_spinning", "0", error);
   if (status == 0 && arena_used != NULL && arena_used->kind == J_FALSE)
-    status = succeeded(api, api->DisableCpuMemArena(options), error, "to disable the arena");
+    status = ORT(DisableCpuMemArena(options), "to disable the arena");
   const json *disabled = find_list(found, "disabled");
   if (status == 0 && disabled != NULL && disabled->count > 0) {
-    char *names = take(&arena, strlen(text) + 1, 1, &ignored); /* the names and separators are parts of it */
+    char *names = take(&arena, strlen(text) + 1, 1); /* the names and separators are parts of it */
     for (size_t index = 0; names != NULL && index < disabled->count; index++)
-      if (disabled->items[index]->kind == J_STRING) strcat(strcat(names, *names ? ";" : ""), disabled->items[index]->text);
+      if (disabled->items[index]->kind == J_STRING)
+        strcat(strcat(names, *names ? ";" : ""), disabled->items[index]->text);
     if (names != NULL && *names)
       status = add_entry(api, options, "optimization.disable_specified_optimizers", names, error);
   }
@@ -999,10 +1002,9 @@ static int read_inputs(gopt_bundle *bundle, variant *found, gopt_error *error) {
   const OrtApi *api = bundle->api;
   OrtAllocator *allocator;
   size_t count = 0, overridable = 0;
-  if (succeeded(api, api->GetAllocatorWithDefaultOptions(&allocator), error, "to allocate") != 0 ||
-      succeeded(api, api->SessionGetInputCount(found->session, &count), error, "to list inputs") != 0 ||
-      succeeded(api, api->SessionGetOverridableInitializerCount(found->session, &overridable), error,
-                "to list initializers") != 0)
+  if (ORT(GetAllocatorWithDefaultOptions(&allocator), "to allocate") != 0 ||
+      ORT(SessionGetInputCount(found->session, &count), "to list inputs") != 0 ||
+      ORT(SessionGetOverridableInitializerCount(found->session, &overridable), "to list initializers") != 0)
     return -1;
   for (size_t index = 0; index < count + overridable; index++) {
     char *name = NULL;
@@ -1014,7 +1016,7 @@ static int read_inputs(gopt_bundle *bundle, variant *found, gopt_error *error) {
     if (input < bundle->input_count) found->reads[input] = true;
     const bool is_known = input < bundle->input_count;
     if (!is_known) fail(error, "%s does not match the manifest: it has the input '%s'", found->file->path, name);
-    if (succeeded(api, api->AllocatorFree(allocator, name), error, "to free") != 0 || !is_known) return -1;
+    if (ORT(AllocatorFree(allocator, name), "to free") != 0 || !is_known) return -1;
   }
   return 0;
 }
@@ -1031,15 +1033,14 @@ static int create_session(gopt_bundle *bundle, variant *found, gopt_error *error
   const OrtApi *api = bundle->api;
   OrtSessionOptions *options = NULL;
   listed *kernels = found->is_native ? bundle->kernels : NULL;
-  if (succeeded(api, api->CreateSessionOptions(&options), error, "to create options") != 0) return -1;
+  if (ORT(CreateSessionOptions(&options), "to create options") != 0) return -1;
   int status = apply_options(api, found->session_options, options, error);
   if (status == 0 && kernels != NULL)
-    status = succeeded(api, api->RegisterCustomOpsLibrary_V2(options, kernels->path), error, "to load the kernels");
+    status = ORT(RegisterCustomOpsLibrary_V2(options, kernels->path), "to load the kernels");
   for (const char *const *library = bundle->libraries; status == 0 && library != NULL && *library != NULL; library++)
-    status = succeeded(api, api->RegisterCustomOpsLibrary_V2(options, *library), error, "to load a library");
+    status = ORT(RegisterCustomOpsLibrary_V2(options, *library), "to load a library");
   if (status == 0) {
-    status = succeeded(api, api->CreateSession(bundle->env, found->file->path, options, &found->session), error,
-                       "to load the model");
+    status = ORT(CreateSession(bundle->env, found->file->path, options, &found->session), "to load the model");
     const char *version = OrtGetApiBase()->GetVersionString();
     const gopt_error reason = *error;
     if (status != 0 && bundle->onnxruntime != NULL && is_older(version, bundle->onnxruntime))
@@ -1047,22 +1048,28 @@ static int create_session(gopt_bundle *bundle, variant *found, gopt_error *error
            version);
   }
   api->ReleaseSessionOptions(options);
-  return status == 0 ? read_inputs(bundle, found, error) : status;
+  if (status == 0 && (status = read_inputs(bundle, found, error)) != 0) {
+    api->ReleaseSession(found->session);
+    found->session = NULL;
+  }
+  return status;
 }
 
 int gopt_run(gopt_bundle *bundle, int index, const OrtValue *const *inputs, OrtValue **outputs, gopt_error *error) {
   variant *found = &bundle->variants[index];
+  *error = out_of_memory;
   for (size_t input = 0; input < bundle->input_count; input++) {
     const port *one = &bundle->inputs[input];
     if (inputs[input] == NULL && one->role == REQUIRED && strncmp(one->type, "optional(", 9) != 0)
       return fail(error, "the model needs a value for input '%s'", one->name);
-    if (inputs[input] != NULL && one->role == CONSTANT) return fail(error, "'%s' is a constant of the model", one->name);
+    if (inputs[input] != NULL && one->role == CONSTANT)
+      return fail(error, "'%s' is a constant of the model", one->name);
   }
   if (found->session == NULL && create_session(bundle, found, error) != 0) return -1;
   block *arena = NULL;
-  const char **input_names = take(&arena, bundle->input_count, sizeof *input_names, error);
-  const OrtValue **values = take(&arena, bundle->input_count, sizeof *values, error);
-  const char **output_names = take(&arena, bundle->output_count, sizeof *output_names, error);
+  const char **input_names = take(&arena, bundle->input_count, sizeof *input_names);
+  const OrtValue **values = take(&arena, bundle->input_count, sizeof *values);
+  const char **output_names = take(&arena, bundle->output_count, sizeof *output_names);
   int status = -1;
   if (input_names != NULL && values != NULL && output_names != NULL) {
     size_t count = 0;
@@ -1075,10 +1082,10 @@ int gopt_run(gopt_bundle *bundle, int index, const OrtValue *const *inputs, OrtV
       output_names[output] = bundle->outputs[output].name;
       outputs[output] = NULL;
     }
-    status = succeeded(bundle->api,
-                       bundle->api->Run(found->session, NULL, input_names, values, count, output_names,
-                                        bundle->output_count, outputs),
-                       error, "to run the model");
+    status = succeeded(
+        bundle->api,
+        bundle->api->Run(found->session, NULL, input_names, values, count, output_names, bundle->output_count, outputs),
+        error, "to run the model");
   }
   release(&arena);
   return status;
@@ -1165,7 +1172,7 @@ static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt
   if (start != 0 && head[6] >= 2) start = 12;
   if (start != 0 && fread(head + 8, 1, start - 8, stream) != start - 8) start = 0;
   const size_t length = head[8] | (size_t)head[9] << 8 | (size_t)head[10] << 16 | (size_t)head[11] << 24;
-  char *text = start == 0 || length > MOST_NPY_HEADER ? NULL : take(arena, length + 1, 1, error);
+  char *text = start == 0 || length > MOST_NPY_HEADER ? NULL : take(arena, length + 1, 1);
   reader header = {text, text, text == NULL ? NULL : text + length, arena, error};
   if (text == NULL || fread(text, 1, length, stream) != length || !read_header(&header, found)) {
     fail(error, "%s is not a .npy file of one type of elements", path);
@@ -1177,7 +1184,7 @@ static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt
     else if (found->width > 0 && bytes / found->width != found->count) fail(error, "%s is too large", path);
     else if (fstat(fileno(stream), &file) != 0 || (uintmax_t)file.st_size < start + length + (uintmax_t)bytes)
       fail(error, "%s is truncated", path);
-    else if ((data = take(arena, bytes, 1, error)) != NULL && fread(data, 1, bytes, stream) != bytes)
+    else if ((data = take(arena, bytes, 1)) != NULL && fread(data, 1, bytes, stream) != bytes)
       fail(error, "can't read %s", path), data = NULL;
   }
   fclose(stream);
@@ -1191,7 +1198,7 @@ static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt
         at[byte] = at[unit - 1 - byte], at[unit - 1 - byte] = other;
       }
   if (!found->is_fortran || found->rank < 2 || found->count == 0) return data;
-  unsigned char *sorted = take(arena, found->count * width, 1, error);
+  unsigned char *sorted = take(arena, found->count * width, 1);
   for (size_t to = 0; sorted != NULL && to < found->count; to++) {
     size_t from = 0, rest = to;
     for (size_t axis = found->rank; axis-- > 0; rest /= (size_t)found->dims[axis]) {
@@ -1206,9 +1213,9 @@ static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt
 
 /* The elements of a file of strings, as UTF-8 in `arena`; numpy pads them with zeros. */
 static const char **read_strings(const npy *file, const unsigned char *data, block **arena, gopt_error *error) {
-  const char **strings = take(arena, file->count, sizeof *strings, error);
+  const char **strings = take(arena, file->count, sizeof *strings);
   for (size_t index = 0; strings != NULL && index < file->count; index++, data += file->width) {
-    char *text = take(arena, file->width + 1, 1, error), *to = text;
+    char *text = take(arena, file->width + 1, 1), *to = text;
     if (text == NULL) return NULL;
     if (file->descr[0] == 'S') memcpy(text, data, file->width);
     for (size_t at = 0; file->descr[0] == 'U' && at < file->width; at += 4) {
@@ -1244,14 +1251,13 @@ static OrtValue *load_tensor(const OrtApi *api, const port *one, const char *pat
   int status = data == NULL || (is_text && strings == NULL) ? -1 : 0;
   if (status == 0 && !is_text && !has_bits && strcmp(file.descr, wanted->descr) != 0)
     status = fail(error, "input '%s' expects %s, %s contains %c%s", one->name, declared, path, file.order, file.descr);
-  if (status == 0) status = succeeded(api, api->GetAllocatorWithDefaultOptions(&allocator), error, "to allocate");
+  if (status == 0) status = ORT(GetAllocatorWithDefaultOptions(&allocator), "to allocate");
   if (status == 0)
-    status = succeeded(api, api->CreateTensorAsOrtValue(allocator, file.dims, file.rank, wanted->number, &value), error,
-                       "to create a tensor");
+    status = ORT(CreateTensorAsOrtValue(allocator, file.dims, file.rank, wanted->number, &value), "to create a tensor");
   if (status == 0 && is_text) {
-    status = succeeded(api, api->FillStringTensor(value, strings, file.count), error, "to store strings");
+    status = ORT(FillStringTensor(value, strings, file.count), "to store strings");
   } else if (status == 0 && file.count > 0) {
-    status = succeeded(api, api->GetTensorMutableData(value, &elements_of_tensor), error, "to write a tensor");
+    status = ORT(GetTensorMutableData(value, &elements_of_tensor), "to write a tensor");
     unsigned char *to = elements_of_tensor;
     if (status == 0 && wanted->bits >= 8) memcpy(to, data, file.count * file.width);
     const size_t in_byte = wanted->bits == 0 ? 1 : 8 / (size_t)wanted->bits;
@@ -1271,17 +1277,16 @@ static OrtValue *load_tensor(const OrtApi *api, const port *one, const char *pat
 static uint32_t *utf32(const OrtApi *api, const OrtValue *value, size_t count, size_t *longest, block **arena,
                        gopt_error *error) {
   size_t bytes = 0;
-  if (succeeded(api, api->GetStringTensorDataLength(value, &bytes), error, "to read strings") != 0) return NULL;
-  char *text = take(arena, bytes + 1, 1, error);
-  size_t *offsets = take(arena, count + 1, sizeof *offsets, error);
+  if (ORT(GetStringTensorDataLength(value, &bytes), "to read strings") != 0) return NULL;
+  char *text = take(arena, bytes + 1, 1);
+  size_t *offsets = take(arena, count + 1, sizeof *offsets);
   if (text == NULL || offsets == NULL) return NULL;
-  if (succeeded(api, api->GetStringTensorContent(value, text, bytes, offsets, count), error, "to read strings") != 0)
-    return NULL;
+  if (ORT(GetStringTensorContent(value, text, bytes, offsets, count), "to read strings") != 0) return NULL;
   offsets[count] = bytes;
   uint32_t *codes = NULL;
   *longest = 1;
   for (int pass = 0; pass < 2; pass++) { /* first measures, then writes */
-    if (pass == 1 && (codes = take(arena, count * *longest + 1, sizeof *codes, error)) == NULL) return NULL;
+    if (pass == 1 && (codes = take(arena, count * *longest + 1, sizeof *codes)) == NULL) return NULL;
     for (size_t index = 0; index < count; index++) {
       const char *at = text + offsets[index], *end = text + offsets[index + 1];
       size_t length = 0;
@@ -1321,14 +1326,15 @@ static int write_npy(const OrtApi *api, const port *one, const OrtValue *value, 
     data = utf32(api, value, count, &longest, &arena, error);
     status = data == NULL ? -1 : 0;
   } else if (count > 0) {
-    status = succeeded(api, api->GetTensorMutableData((OrtValue *)value, &data), error, "to read an output");
+    status = ORT(GetTensorMutableData((OrtValue *)value, &data), "to read an output");
   }
   if (status == 0 && type->bits > 0 && type->bits < 8 && count > 0) {
-    unsigned char *unpacked = take(&arena, count, 1, error);
+    unsigned char *unpacked = take(&arena, count, 1);
     const size_t in_byte = 8 / (size_t)type->bits;
     for (size_t index = 0; unpacked != NULL && index < count; index++)
-      unpacked[index] = (unsigned char)(((unsigned char *)data)[index / in_byte] >> index % in_byte * (size_t)type->bits &
-                                        ((1u << type->bits) - 1));
+      unpacked[index] =
+          (unsigned char)(((unsigned char *)data)[index / in_byte] >> index % in_byte * (size_t)type->bits &
+                          ((1u << type->bits) - 1));
     data = unpacked;
     status = unpacked == NULL ? -1 : 0;
   }
@@ -1342,8 +1348,8 @@ static int write_npy(const OrtApi *api, const port *one, const OrtValue *value, 
   header[10 + length++] = '\n';
   memcpy(header, "\x93NUMPY\x01", 8); /* version 1.0 */
   header[8] = (char)(length & 0xff), header[9] = (char)(length >> 8);
-  if (status == 0 && (fwrite(header, 1, 10 + length, to) != 10 + length ||
-                      (count > 0 && fwrite(data, width, count, to) != count)))
+  if (status == 0 &&
+      (fwrite(header, 1, 10 + length, to) != 10 + length || (count > 0 && fwrite(data, width, count, to) != count)))
     status = fail(error, "can't write output '%s': %s", one->name, strerror(errno));
   release(&arena);
   return status;
@@ -1352,9 +1358,9 @@ static int write_npy(const OrtApi *api, const port *one, const OrtValue *value, 
 /* ---- The program ------------------------------------------------------------------------------------------------ */
 
 /* FOLDER/NAME.npy, with other characters than letters, digits, '.', '-' and '_' of the name as %XX. */
-static char *output_path(block **arena, const char *folder, const char *name, gopt_error *error) {
+static char *output_path(block **arena, const char *folder, const char *name) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-  char *path = take(arena, strlen(folder) + 3 * strlen(name) + 6, 1, error);
+  char *path = take(arena, strlen(folder) + 3 * strlen(name) + 6, 1);
   if (path == NULL) return NULL;
   char *to = path + sprintf(path, "%s/", folder);
   for (const char *at = name; *at != 0; at++)
@@ -1367,14 +1373,14 @@ static char *output_path(block **arena, const char *folder, const char *name, go
 static int save_outputs(gopt_bundle *bundle, OrtValue *const *outputs, const char *folder, gopt_error *error) {
   block *arena = NULL;
   const size_t count = bundle->output_count;
-  char **made = take(&arena, count, sizeof *made, error);
+  char **made = take(&arena, count, sizeof *made);
   int status = made == NULL ? -1 : 0;
   if (status == 0 && folder != NULL && mkdir(folder, 0777) != 0 && errno != EEXIST)
     status = fail(error, "can't create %s: %s", folder, strerror(errno));
   for (size_t index = 0; status == 0 && index < count; index++) {
     const port *one = &bundle->outputs[index];
-    char *path = folder == NULL ? NULL : output_path(&arena, folder, one->name, error);
-    char *temporary = path == NULL ? NULL : take(&arena, strlen(path) + 32, 1, error);
+    char *path = folder == NULL ? NULL : output_path(&arena, folder, one->name);
+    char *temporary = path == NULL ? NULL : take(&arena, strlen(path) + 32, 1);
     if (folder != NULL && temporary == NULL) status = -1;
     if (temporary != NULL) sprintf(temporary, "%s.%ld.partial", path, (long)getpid());
     FILE *to = temporary == NULL ? NULL : fopen(temporary, "wbx");
@@ -1385,7 +1391,7 @@ static int save_outputs(gopt_bundle *bundle, OrtValue *const *outputs, const cha
       status = fail(error, "can't write %s: %s", temporary, strerror(errno));
   }
   for (size_t index = 0; status == 0 && folder != NULL && index < count; index++) {
-    const char *path = output_path(&arena, folder, bundle->outputs[index].name, error);
+    const char *path = output_path(&arena, folder, bundle->outputs[index].name);
     if (path == NULL) status = -1;
     else if (rename(made[index], path) != 0) status = fail(error, "can't write %s: %s", path, strerror(errno));
     else made[index] = NULL;
@@ -1421,11 +1427,11 @@ static int usage(const char *program) {
 
 int main(int count, char **words) {
   const char *folder = NULL, *outputs_to = NULL;
-  gopt_error error = {""};
+  gopt_error error = out_of_memory;
   gopt_bundle *bundle = NULL;
   block *arena = NULL;
-  const char **libraries = take(&arena, (size_t)count + 1, sizeof *libraries, &error);
-  const char **files = take(&arena, (size_t)count + 1, sizeof *files, &error);
+  const char **libraries = take(&arena, (size_t)count + 1, sizeof *libraries);
+  const char **files = take(&arena, (size_t)count + 1, sizeof *files);
   size_t library_count = 0, file_count = 0;
   bool is_understood = libraries != NULL && files != NULL;
   for (int index = 1; is_understood && index < count; index++) {
@@ -1440,8 +1446,8 @@ int main(int count, char **words) {
   int status = gopt_open(folder, libraries, &bundle, &error), chosen = -1;
   OrtValue **inputs = NULL, **outputs = NULL;
   if (status == 0) {
-    inputs = take(&arena, bundle->input_count, sizeof *inputs, &error);
-    outputs = take(&arena, bundle->output_count, sizeof *outputs, &error);
+    inputs = take(&arena, bundle->input_count, sizeof *inputs);
+    outputs = take(&arena, bundle->output_count, sizeof *outputs);
     status = inputs == NULL || outputs == NULL ? -1 : 0;
   }
   for (size_t index = 0; status == 0 && index < file_count; index++)

@@ -9,10 +9,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import graphopt
 from benchmarks import c_host
 from benchmarks.c_host import HostRun, differences, run
+from graphopt import ir
 from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.bundle.kernel_files import machine
 from graphopt.util.ort_array_conversion import LOW_TYPES
@@ -207,6 +209,23 @@ def test_names_of_outputs_become_names_of_files(program, tmp_path) -> None:
     found = run(program, folder, {"a=b": np.ones(2, np.float32)}, tmp_path / "run")
     assert found.status == 0, found.errors
     assert found.outputs.keys() == {"%2E.%2F%C3%B6"}
+
+
+def test_inputs_of_optional_types(program, tmp_path) -> None:
+    optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [None]))
+    inputs = [helper.make_value_info("x", optional), helper.make_tensor_value_info("z", 1, ["N"])]
+    outputs = [helper.make_tensor_value_info("y", 9, []), helper.make_tensor_value_info("w", 1, ["N"])]
+    nodes = [helper.make_node("OptionalHasElement", ["x"], ["y"]), helper.make_node("Neg", ["z"], ["w"])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    guards = {
+        "fed": Guard({"x": ValueProfile("optional(tensor(float))")}),
+        "absent": Guard({"z": ValueProfile(FLOAT, ("n",))}, ("x",)),
+    }
+    folder = write_bundle(tmp_path / "model.gopt", ir.from_proto(model), guards)
+    feeds = {"z": np.ones(2, np.float32)}
+    assert _compare(program, folder, feeds, tmp_path / "absent").variant == "absent"
+    assert _compare(program, folder, feeds | {"x": feeds["z"]}, tmp_path / "fed").variant == "fed"
 
 
 def test_weights_and_inputs_that_variants_lack(program, tmp_path) -> None:
