@@ -9,6 +9,7 @@ from graphopt import config, ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimized, pipeline_provides
 from graphopt.compiler.optimize_variant import optimize_variant
+from graphopt.diagnostics.record import Record
 from graphopt.errors import UsageError
 from graphopt.model_arguments import copy
 from graphopt.passes.base import SPECIALIZED_TYPES
@@ -35,10 +36,17 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
     from graphopt.executor.plan import Host
     from graphopt.executor.plan_factory import PlanFactory
     from graphopt.executor.thread_local_switches import current_fuser
+    from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 
     fuser = current_fuser()
+    record = Record()
     host = Host(
-        env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
+        env.device,
+        threads,
+        "default" if fuser is None else fuser.optimizations,
+        env.toolchain.libraries,
+        record,
+        GraphSwitch(options.graphs, record),
     )
     of_plans = env.having({"device": env.device, "strict": True})
     return PlanFactory(

@@ -19,8 +19,8 @@ from graphopt.ort.gpu_properties import GpuProperties, gpu_properties
 from graphopt.ort.target import Target
 from graphopt.util.text_tables import shortened
 
-#: Whether there is a kernel: operator, domain, opset version, element type.
-HasKernel = Callable[[str, str, int, str], bool]
+#: Whether there is a kernel: operator, domain, opset version, element type or ``None`` for any.
+HasKernel = Callable[[str, str, int, str | None], bool]
 _BF16 = ir.DataType.BFLOAT16
 #: Number of operators that a hint names.
 _NAMED = 3

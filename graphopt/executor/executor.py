@@ -29,6 +29,7 @@ from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import names_in
+from graphopt.specialization.size_checks import SizeChecks
 from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Executor:
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
         options = self.options
+        checks = SizeChecks(signature, options.static_inputs)
+        self._size_checks = checks if options.check_sizes else None
         strategy = current_strategy() if options.strategy is None else FusionStrategy.of(options.strategy)
         depth = strategy.depth if options.depth is None else options.depth
         if depth > strategy.depth:
@@ -165,6 +168,8 @@ class Executor:
         if donate:
             feeds = _emptied(feeds)
         feeds = native_feeds(feeds)
+        if self._size_checks is not None:
+            self._size_checks.check(feeds)
         plan = specializer.plan_for(feeds)
         try:
             found = plan.run(feeds)
@@ -197,6 +202,8 @@ class Executor:
         specializer = self._specializer
         share = names_in(share, specializer.signature)
         feeds = bound_values(values)
+        if self._size_checks is not None:
+            self._size_checks.check(values)
         plan = specializer.plan_for(feeds)
         ready = plan.prepare()
         if plan.kind in ("optimized", "profiled") and not ready.buffers.are_safe(share):
@@ -259,19 +266,32 @@ class Executor:
                 plan = GradientPlan(
                     original,
                     names,
-                    self._executor_of,
+                    self._starter(),
                     release=self.options.release,
                     by_group=self.options.by_group,
                 )
                 self._gradients[names] = plan
         return plan.forward(feeds)
 
-    def _executor_of(self, model: ir.Model, graph: str) -> Executor:
-        """An executor with the same options for a part of the model, which is named ``graph`` in logs."""
-        self._factory.created_graph(graph, model, "")
-        # no part is differentiated itself
-        factory, options = replace(self._factory, requires_grad=()), replace(self.options, requires_grad=())
-        return Executor(ModelSource(model), factory, options, clock=self._clock)
+    def _starter(self) -> Callable[[ir.Model, str], Executor]:
+        """Returns a function that creates the executors of a forward model and its backward models.
+
+        If the forward model runs without CUDA graphs, so do the backward models.
+        """
+        forward = self._factory.host.graphs.derived()
+        backward = forward.derived(after=forward)
+
+        def start(model: ir.Model, graph: str) -> Executor:
+            self._factory.created_graph(graph, model, "")
+            host = replace(self._factory.host, graphs=forward if graph == "forward-graph" else backward)
+            # no part is differentiated itself
+            factory = replace(self._factory, requires_grad=(), host=host)
+            inputs = {port.name for port in Signature.of(model).inputs}
+            static = tuple(name for name in self.options.static_inputs if name in inputs)
+            options = replace(self.options, requires_grad=(), static_inputs=static)
+            return Executor(ModelSource(model), factory, options, clock=self._clock)
+
+        return start
 
     # Between runs -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from graphopt.errors import UsageError
 from graphopt.profile import FusionStrategy, StrategyLike
+from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,15 @@ class ExecutorOptions:
         watch_limit: the maximum number of watched intermediate values.
         pipelines: ``preset``: all plans run ``pipeline``; or ``jit``: they run the pipelines of PyTorch's JIT
             (``plan-general``, ``plan-profiled`` and ``plan-optimized``). By default the setting.
+        cuda_graph: capture the kernels of runs in CUDA graphs, and replay these, where possible
+            (docs/diagnostics.md#cuda-graphs).
+        most_graphs: the maximum number of captured graphs of a plan, one for each set of input shapes.
+        static_inputs: inputs with the same address in each run, such as weights, as values on the device;
+            CUDA graphs read them in place.
+        reuse_outputs: :meth:`Executor.run_bound` returns the output buffers of a CUDA graph, which the next
+            run of the same shapes overwrites, instead of copies.
+        check_sizes: check the number and shapes of inputs, and the addresses of ``static_inputs``, before
+            each run.
         compile_log: a file to which each compilation is appended, as a line of JSON.
     """
 
@@ -53,12 +63,30 @@ class ExecutorOptions:
     watch: Literal["inputs", "shapes", "all"] = "inputs"
     watch_limit: int = 1024
     pipelines: Literal["preset", "jit"] | None = None
+    cuda_graph: bool = False
+    most_graphs: int = 8
+    static_inputs: tuple[str, ...] = ()
+    reuse_outputs: bool = False
+    check_sizes: bool = False
     compile_log: str | os.PathLike[str] | None = None
+
+    @property
+    def graphs(self) -> GraphOptions | None:
+        """The options of CUDA graphs; ``None`` without them."""
+        if not self.cuda_graph:
+            return None
+        return GraphOptions(self.most_graphs, self.static_inputs, self.reuse_outputs)
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
             object.__setattr__(self, "strategy", FusionStrategy.of(self.strategy))
-        for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0), ("watch_limit", 0)):
+        for name, least in (
+            ("profiled_runs", 0),
+            ("most_plans", 1),
+            ("depth", 0),
+            ("watch_limit", 0),
+            ("most_graphs", 1),
+        ):
             number = getattr(self, name)
             optional = number is None and name in ("most_plans", "depth")
             if not optional and (type(number) is not int or number < least):
@@ -68,11 +96,12 @@ class ExecutorOptions:
             optional = seconds is None and name == "wait"
             if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
-        for name in ("release", "by_group"):
+        for name in ("release", "by_group", "cuda_graph", "reuse_outputs", "check_sizes"):
             if type(getattr(self, name)) is not bool:
                 raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        if isinstance(self.requires_grad, str):
-            raise UsageError(f"requires_grad must be a tuple of names, not {self.requires_grad!r}")
+        for name in ("requires_grad", "static_inputs"):
+            if isinstance(getattr(self, name), str):
+                raise UsageError(f"{name} must be a tuple of names, not {getattr(self, name)!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
         if self.watch not in ("inputs", "shapes", "all"):

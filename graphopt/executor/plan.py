@@ -19,10 +19,11 @@ from graphopt.ort import preflight
 from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
-from graphopt.ort.session import Optimizations
+from graphopt.ort.session import Optimizations, Source
 from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
+from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 from graphopt.specialization.guard_counts import GuardCounter, count_guards
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
@@ -47,6 +48,7 @@ class Host:
         optimizations: onnxruntime's optimization level.
         libraries: finds the native kernels of a model.
         record: the hints and counters of the executor.
+        graphs: creates sessions with CUDA graphs, if requested.
     """
 
     device: Device
@@ -54,6 +56,7 @@ class Host:
     optimizations: Optimizations
     libraries: Callable[[ir.Model], Libraries] = _none
     record: Record = field(default_factory=Record)
+    graphs: GraphSwitch = field(default_factory=GraphSwitch)
 
 
 @dataclass(eq=False)
@@ -122,13 +125,16 @@ class Plan:
                     "device": host.device,
                     "choice": libraries.choice,
                 }
+                create = partial(_session, artifact.source, {"threads": host.threads, **runtime})
                 with naming_bf16(model_of, host.device):
-                    session = preflight.create(artifact.source, threads=host.threads, **runtime)
+                    session, graphs = host.graphs.session(create, artifact.model, host.device)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
                 run_of = model_of if counted is None else partial(_counted, model_of)
                 buffers = BufferChecks(model_of, lambda: optimized_graph(run_of(), **runtime), session)
                 counter = None if counted is None else counted.counter
-                self._ready = VariantSession(session, Signature.of(model), buffers, counter)
+                self._ready = VariantSession(
+                    session, Signature.of(model), buffers, counter, graphs=graphs, record=host.record
+                )
             return self._ready
 
     def _session_model(self) -> Callable[[], ir.Model]:
@@ -157,6 +163,10 @@ def store_models(plans: Sequence[Plan]) -> None:
         if plan._folder is not None and not counted:
             plan.kept.store(plan._folder)
     store_together(plan.kept for plan in plans)
+
+
+def _session(source: Source, arguments: dict[str, Any], provider_options: Mapping[str, str]) -> Any:
+    return preflight.create(source, provider_options=provider_options, **arguments)
 
 
 def _counted(model_of: Callable[[], ir.Model]) -> ir.Model:

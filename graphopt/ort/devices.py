@@ -77,6 +77,7 @@ class Capabilities:
             has in onnxruntime (FusedGemm, MatMulIntegerToFloat).
         tf32: whether the device may round factors of float32 products to TF32.
         matrix_units: units that multiply small matrices at once; ``None`` if the device has none.
+        captures_graphs: whether the kernels of a run can be captured in a CUDA graph.
     """
 
     provider: str
@@ -86,12 +87,20 @@ class Capabilities:
     all_operators: bool
     tf32: bool
     matrix_units: MatrixUnits | None = None
+    captures_graphs: bool = False
 
 
 _CAPABILITIES = {
     "cpu": Capabilities("CPUExecutionProvider", True, True, True, True, tf32=False),
     "cuda": Capabilities(
-        "CUDAExecutionProvider", False, False, False, False, tf32=True, matrix_units=TENSOR_CORES
+        "CUDAExecutionProvider",
+        False,
+        False,
+        False,
+        False,
+        tf32=True,
+        matrix_units=TENSOR_CORES,
+        captures_graphs=True,
     ),
 }
 

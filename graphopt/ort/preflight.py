@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
@@ -40,11 +40,13 @@ def create(
     threads: int | None = None,
     choice: SessionChoice | None = None,
     store: Store | None = None,
+    provider_options: Mapping[str, str] | None = None,
 ) -> InferenceSession:
     """:func:`graphopt.ort.session.create` for a model that may crash onnxruntime.
 
     Args:
-        model, optimizations, device, threads, choice: as for :func:`graphopt.ort.session.create`.
+        model, optimizations, device, threads, choice, provider_options: as for
+            :func:`graphopt.ort.session.create`.
         store: records loaded models, so that each is tried once. The key is the hash of the model file,
             without external data.
 
@@ -53,7 +55,14 @@ def create(
         RuntimeFailure: onnxruntime refuses the model, the device or a library.
     """
     try_load(model, optimizations=optimizations, device=device, choice=choice, store=store)
-    return session.create(model, optimizations=optimizations, device=device, threads=threads, choice=choice)
+    return session.create(
+        model,
+        optimizations=optimizations,
+        device=device,
+        threads=threads,
+        choice=choice,
+        provider_options=provider_options,
+    )
 
 
 def try_load(

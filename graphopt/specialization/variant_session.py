@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphopt.diagnostics.record import Record
 from graphopt.errors import InvalidModel, RuntimeFailure
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
 from graphopt.ort.error_text import explain
+from graphopt.specialization.cuda_graphs.captured_graphs import NOT_CAPTURED, CapturedGraphs, run_options
 from graphopt.specialization.guard_counts import GuardCounter
+from graphopt.specialization.input_layout import aligned, note_repeated
 from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.util.ort_array_conversion import LOW_TYPES
@@ -30,6 +33,8 @@ class VariantSession:
         buffers: the checks of outputs that are written over inputs.
         counter: counts the guards in the model by an additional output, which runs do not return.
         fetched: the names of the outputs, and of the additional output.
+        graphs: runs the session with CUDA graphs, if it captures them.
+        options: the options of runs that are neither captured nor replayed.
     """
 
     def __init__(
@@ -38,6 +43,9 @@ class VariantSession:
         signature: Signature,
         buffers: BufferChecks,
         counter: GuardCounter | None = None,
+        *,
+        graphs: CapturedGraphs | None = None,
+        record: Record | None = None,
     ) -> None:
         import onnxruntime
 
@@ -59,8 +67,13 @@ class VariantSession:
         self.is_native = all(value.type not in LOW_TYPES for value in (*arguments, *results))
         #: Outputs that are inputs.
         self.returned_inputs = [name for name in self.outputs if name in own]
-        self._options = onnxruntime.RunOptions()
-        self._options.log_severity_level = session.FATAL
+        self.graphs = graphs
+        self._record = record or Record()
+        self._is_first_run = True
+        self.options = onnxruntime.RunOptions()
+        self.options.log_severity_level = session.FATAL
+        if graphs is not None:
+            self.options = run_options(NOT_CAPTURED)
 
     def own_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """``feeds`` without inputs of the whole model that the session lacks."""
@@ -70,10 +83,15 @@ class VariantSession:
         """The outputs, in order; ignores feeds of inputs that the session lacks."""
         if self._unused or type(feeds) is not dict:
             feeds = self.own_feeds(feeds)
+        if self._is_first_run:
+            self._is_first_run = False
+            note_repeated(feeds.items(), self._record)
         try:
             found: list[Any]
-            if self.is_native:
-                found = self.session.run(self.fetched, feeds, self._options)
+            if self.graphs is not None:
+                found = self.graphs.arrays(feeds)
+            elif self.is_native:
+                found = self.session.run(self.fetched, feeds, self.options)
             else:
                 found = session.run(self.session, feeds)
         except Exception as error:  # onnxruntime's errors have no common base
@@ -86,7 +104,14 @@ class VariantSession:
         self, values: Mapping[str, OrtValue], device: Device, buffers: Mapping[str, OrtValue]
     ) -> dict[str, OrtValue]:
         """The outputs by name, as values on ``device``; arguments and errors as for :meth:`BoundRuns.run`."""
-        return BoundRuns(self, device).run(values, buffers)
+        if not device.capabilities.is_host:
+            values = aligned(values, self._record)
+        if self.graphs is None or buffers:
+            return BoundRuns(self, device).run(values, buffers)
+        try:
+            return dict(zip(self.outputs, self.graphs.values(self.own_feeds(values)), strict=True))
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise self.failure(error, values) from error
 
     def failure(self, error: Exception, feeds: Mapping[str, Any]) -> RuntimeFailure:
         """The error for a failed run; raises UsageError if an input is missing or unknown."""
@@ -173,7 +198,7 @@ class BoundRuns:
         if ready.counter is not None:
             binding.bind_output(ready.counter.output)
         self._inputs = dict(feeds)
-        ready.session.run_with_iobinding(binding)
+        ready.session.run_with_iobinding(binding, ready.options)
         found: list[OrtValue] = binding.get_outputs()
         return found
 

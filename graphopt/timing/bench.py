@@ -141,6 +141,7 @@ class Bench:
         device, threads, provider_options: settings of the sessions.
         heeds_choices: use the session options that a model recommends.
         shared: outputs written over inputs, if any.
+        check: checks the inputs of each model before its runs, if requested; raises UsageError.
     """
 
     contestants: Sequence[Contestant]
@@ -150,6 +151,7 @@ class Bench:
     limits: RaceLimits = field(default_factory=RaceLimits)
     heeds_choices: bool = True
     shared: SharedBuffers | None = None
+    check: Callable[[ir.Model, Mapping[str, Any]], None] | None = None
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
@@ -224,6 +226,8 @@ class Bench:
             try:
                 if one.failure is not None:
                     raise RuntimeFailure(one.failure)
+                if self.check is not None and one.model is not None:
+                    self.check(one.model, setup.feeds)
                 if self.shared is not None:
                     if one.model is None:
                         raise RuntimeFailure("its buffers can't be checked")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.run_features import check_sizes_option, cuda_graph_option
 from graphopt.cli.options import completion_values, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes_file
 from graphopt.cli.output.command_output import Output
@@ -87,7 +88,7 @@ cuda_flags = shared_options.values_of(
     "cuda",
     "CUDA",
     click.option("--tf32/--no-tf32", default=None, help="Allow TF32 in float32 products.  [default: tf32]"),
-    click.option("--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."),
+    cuda_graph_option,
     click.option("--nhwc", is_flag=True, help="Prefer the channels-last layout."),
 )
 
@@ -125,6 +126,7 @@ cuda_flags = shared_options.values_of(
 @shared_options.session_options
 @shared_options.kernel_options
 @cuda_flags
+@check_sizes_option
 @shared_options.model_options
 @shared_options.log_options
 def command(
@@ -138,6 +140,7 @@ def command(
     kernels: bool,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
+    check_sizes: bool,
 ) -> Output:
     """Compare the latencies of models.
 
@@ -180,10 +183,20 @@ def command(
     with publish.ScratchFolder() as folder, naming_bf16(lambda: loaded[0], device):
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
+        provider_options = _without_obstructed_graphs(run, contestants, device, provider_options)
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
-        bench = Bench(contestants, device, chosen.threads, provider_options, limits, session_options, shared)
+        bench = Bench(
+            contestants,
+            device,
+            chosen.threads,
+            provider_options,
+            limits,
+            session_options,
+            shared,
+            _check_sizes if check_sizes else None,
+        )
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
@@ -205,6 +218,34 @@ def command(
         notes=notes,
         record=run.record,
     )
+
+
+def _check_sizes(model: ir.Model, feeds: Mapping[str, Any]) -> None:
+    """Check ``feeds`` against the inputs of ``model``; raises UsageError if they do not fit."""
+    from graphopt.ir.signature import Signature
+    from graphopt.specialization.size_checks import SizeChecks
+
+    signature = Signature.of(model)
+    SizeChecks(signature).check(
+        {name: value for name, value in feeds.items() if name in signature.input_types}
+    )
+
+
+def _without_obstructed_graphs(
+    run: Run, contestants: Sequence[Contestant], device: Device, provider_options: dict[str, str]
+) -> dict[str, str]:
+    """``provider_options`` without CUDA graphs if one of the models can't be captured: all run alike."""
+    from graphopt.specialization.cuda_graphs.graph_switch import skip
+    from graphopt.specialization.cuda_graphs.obstacles import obstacles
+
+    if provider_options.get("enable_cuda_graph") != "1":
+        return provider_options
+    for one in contestants:
+        reason = None if one.model is None else next(obstacles(one.model, device), None)
+        if reason is not None:
+            skip(run.record, f"{one.name}: {reason}", device)
+            return {key: value for key, value in provider_options.items() if key != "enable_cuda_graph"}
+    return provider_options
 
 
 # Compared models ---------------------------------------------------------------------------------

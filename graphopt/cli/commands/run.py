@@ -10,6 +10,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
+from graphopt.cli.option_groups.run_features import check_sizes_option, cuda_graph_option
 from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes_file
 from graphopt.cli.options.table_options import table_option
@@ -17,7 +18,9 @@ from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Table, human_seconds
 
 if TYPE_CHECKING:
+    from graphopt import ir
     from graphopt.inputs.run_once import TimedRun
+    from graphopt.ort.devices import Device
 
 EXAMPLE = """
 graphopt run model.onnx
@@ -65,6 +68,8 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
         " (docs/executor.md).",
     ),
 )
+@shared_options.group("CUDA", cuda_graph_option)
+@check_sizes_option
 @shared_options.log_options
 @executor_runs.executor_options
 def command(
@@ -75,6 +80,8 @@ def command(
     session_options: bool,
     kernels: bool,
     trusted: bool,
+    cuda_graph: bool,
+    check_sizes: bool,
     chosen: executor_runs.ExecutorValues,
 ) -> Output:
     """Run a model once and show its outputs.
@@ -84,7 +91,7 @@ def command(
     specializes the model for their inputs, and reports the plan of each run (docs/executor.md).
     """
     if chosen.recorded:
-        return executor_runs.run_all(run, model, chosen)
+        return executor_runs.run_all(run, model, chosen, cuda_graph=cuda_graph, check_sizes=check_sizes)
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.variants import choice_dict, choice_notes
@@ -94,17 +101,27 @@ def command(
     from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
     from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.specialization.size_checks import SizeChecks
+    from graphopt.timing.bench import cuda_options
     from graphopt.util import npz
 
     check_file(output, [".npz"])
     resolve_options.check_trusted(model, trusted=trusted)
     bundle, libraries = None, tuple[str, ...]()
     if api.is_bundle(model):
-        bundle = Bundle(model, optimizations=optimizations, session_options=session_options, trusted=trusted)
+        bundle = Bundle(
+            model,
+            optimizations=optimizations,
+            session_options=session_options,
+            trusted=trusted,
+            cuda_graph=cuda_graph,
+            check_sizes=check_sizes,
+        )
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     pairs = tuple(run.options.get("share_buffers", ()))
     shared = shared_names(pairs, Signature.of(loaded)) if pairs else {}
     device = resolve_options.chosen_device(run) if bundle is None else bundle.device
+    cuda_options(device, cuda_graph=cuda_graph)
     with run.console.progress("running") as advance:
         if bundle is None:
             libraries = resolve_options.libraries_of(run, loaded, device, kernels, advance).paths
@@ -114,6 +131,10 @@ def command(
                 session_options=session_options,
                 libraries=libraries,
             )
+            if check_sizes:
+                SizeChecks(Signature.of(loaded)).check(trial.feeds)
+            if cuda_graph:
+                trial = _replayed(run, loaded, trial, device, optimizations, session_options)
         else:
             trial = run_bundle_once(bundle, run.compiler.inputs, pairs)
     choice = recommended(loaded, device)
@@ -126,6 +147,7 @@ def command(
         if choice.remark is not None:
             notes.append(f"  warning: {choice.remark}")
     if bundle is not None:
+        run.record.merge(bundle.record.hints, bundle.record.counters)
         notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
         notes += [f"  {remark}" for remark in bundle.remarks]
     notes += [f"  wrote {target} over {source}" for target, source in shared.items()]
@@ -146,6 +168,23 @@ def command(
         notes=notes,
         record=run.record,
     )
+
+
+def _replayed(
+    run: Run, model: ir.Model, trial: TimedRun, device: Device, optimizations: Any, session_options: bool
+) -> TimedRun:
+    """The run of ``trial`` as a replayed CUDA graph; ``trial`` if that is not possible."""
+    from graphopt.ort.session_options import recommended
+    from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
+    from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
+    from graphopt.specialization.cuda_graphs.replayed_run import replayed_run
+
+    switch = GraphSwitch(GraphOptions(), run.record)
+    choice = recommended(model, device) if session_options else None
+    found = replayed_run(
+        model, trial.feeds, switch, device=device, optimizations=optimizations, choice=choice
+    )
+    return found or trial
 
 
 def _table(trial: TimedRun) -> Table:

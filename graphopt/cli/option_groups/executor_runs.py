@@ -110,7 +110,9 @@ executor_options = shared_options.values_of(
 )
 
 
-def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
+def run_all(
+    run: Run, model: Path, chosen: ExecutorValues, *, cuda_graph: bool = False, check_sizes: bool = False
+) -> Output:
     """Run the files by an executor; the output has the plan of each run."""
     import graphopt
     from graphopt.api import is_bundle, load_model
@@ -118,6 +120,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     from graphopt.inputs.feeds import InputOptions, Inputs
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import copies
+    from graphopt.timing.bench import cuda_options
 
     if is_bundle(model):
         raise UsageError(
@@ -143,8 +146,10 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         watch=chosen.watch or "inputs",
         watch_limit=1024 if chosen.watch_limit is None else chosen.watch_limit,
         compile_log=chosen.compile_log,
+        cuda_graph=cuda_graph,
+        check_sizes=check_sizes,
     )
-    resolve_options.chosen_device(run)
+    cuda_options(resolve_options.chosen_device(run), cuda_graph=cuda_graph)
     rounds = chosen.rounds or 1
     with ExitStack() as stack:
         if chosen.fuser is not None:

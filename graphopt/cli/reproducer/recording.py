@@ -59,7 +59,7 @@ class Recording:
             name = context.info_name or ""
             words = command[command.index(name) + 1 :]
             arguments = [name, *self._arguments(given(context.command, context, words))]
-            text = config.as_toml(replace(settings, allow_external=(), costs=self._costs()))
+            text = config.as_toml(replace(settings, allow_external=(), trace=None, costs=self._costs()))
             publish.write(folder / SETTINGS, text)
             self._recorded = Recorded(
                 tuple(command),

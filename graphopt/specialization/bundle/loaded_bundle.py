@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config, ir
 from graphopt.device_hints.bf16 import naming_bf16
 from graphopt.diagnostics import tracer
+from graphopt.diagnostics.record import Record
 from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.fusion.kernel_library import Libraries, Toolchain
@@ -33,8 +34,11 @@ from graphopt.specialization.bundle.manifest import BundleTarget, Manifest
 from graphopt.specialization.bundle.names import GENERAL_NAME, MANIFEST, bundle_at
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
+from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
+from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import BufferChecks, names_in
+from graphopt.specialization.size_checks import SizeChecks
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
 from graphopt.util.ort_array_conversion import native_feeds
@@ -68,12 +72,15 @@ class Bundle:
             their definitions in the models, or loaded from the store.
         check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
             the session that it affects.
+        cuda_graph, most_graphs, static_inputs, reuse_outputs, check_sizes: as for
+            :class:`graphopt.ExecutorOptions`.
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
     Attributes:
         folder: its folder, or its zip file.
         manifest: its contents.
+        record: hints about the device and the inputs, and counters.
         remarks: the reasons why variants run without cached weights or without native kernels.
 
     Raises:
@@ -96,6 +103,11 @@ class Bundle:
         check: bool = True,
         trusted: bool = False,
         check_target: bool = True,
+        cuda_graph: bool = False,
+        most_graphs: int = 8,
+        static_inputs: tuple[str, ...] = (),
+        reuse_outputs: bool = False,
+        check_sizes: bool = False,
     ) -> None:
         found = bundle_at(Path(path))
         if found is None:
@@ -110,7 +122,19 @@ class Bundle:
         self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
         self._trusted, self._checks_target = trusted, check_target
+        self._features: dict[str, Any] = {
+            "cuda_graph": cuda_graph,
+            "most_graphs": most_graphs,
+            "static_inputs": static_inputs,
+            "reuse_outputs": reuse_outputs,
+            "check_sizes": check_sizes,
+        }
         self.remarks: list[str] = []
+        self.record = Record()
+        graphs = GraphOptions(most_graphs, tuple(static_inputs), reuse_outputs) if cuda_graph else None
+        self._graphs = GraphSwitch(graphs, self.record)
+        checks = SizeChecks(self.signature, tuple(static_inputs))
+        self._size_checks = checks if check_sizes else None
         self._names = list(self.manifest.models)
         self._dispatch = compile_guards([variant.guard for variant in self.manifest.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
@@ -129,6 +153,7 @@ class Bundle:
             "check": self._checks,
             "trusted": self._trusted,
             "check_target": self._checks_target,
+            **self._features,
         }
         return partial(Bundle, **arguments), (self.folder.absolute(),)
 
@@ -164,6 +189,8 @@ class Bundle:
             RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
         """
         feeds = native_feeds(feeds)
+        if self._size_checks is not None:
+            self._size_checks.check(feeds)
         number = self._dispatch(feeds)
         ready = self._ready[number] or self._session(number)
         try:
@@ -193,6 +220,8 @@ class Bundle:
             InvalidModel, RuntimeFailure: as for :meth:`run`.
         """
         share = names_in(share, self.signature)
+        if self._size_checks is not None:
+            self._size_checks.check(values)
         number = self._dispatch(bound_values(values))
         ready = self._ready[number] or self._session(number)
         if not ready.buffers.are_safe(share):
@@ -306,21 +335,28 @@ class Bundle:
 
     def _create(self, name: str) -> VariantSession:
         choice, file = self._choice(name), self._file(name)
+        model = partial(self._files.use, file, ir.load)
+
+        def create(options: Mapping[str, str]) -> InferenceSession:
+            return self._files.use(
+                file, lambda path: self._create_session(path, self._optimizations, choice, options)
+            )
+
+        graphs = None
         try:
             session = self._prepacked(name, choice)
             if session is None:
-                with naming_bf16(partial(self._files.use, file, ir.load), self.device):
-                    session = self._files.use(
-                        file, lambda path: self._create_session(path, self._optimizations, choice)
-                    )
+                with naming_bf16(model, self.device):
+                    session, graphs = self._graphs.session(create, model, self.device)
         except RuntimeFailure as failure:
             found = RuntimeFailure(f"{name} of {self.folder}: {failure.message}", hint=failure.hint)
             raise with_remedy(found, self.manifest.target) from failure
         check_signature(name, Signature.of_session(session), self.signature)
         # must not refer to the bundle, which owns the session
-        model = partial(self._files.use, file, ir.load)
         graph = partial(_optimized, self._files, file, self._optimizations, self.device, choice)
-        return VariantSession(session, self.signature, BufferChecks(model, graph, session))
+        return VariantSession(
+            session, self.signature, BufferChecks(model, graph, session), graphs=graphs, record=self.record
+        )
 
     def _choice(self, name: str) -> SessionChoice:
         """The recommended session options, and the native kernels of the variant."""
@@ -348,7 +384,13 @@ class Bundle:
             self.remarks.append(f"{name}: {failure.message}")
             return None
 
-    def _create_session(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
+    def _create_session(
+        self,
+        path: Path,
+        level: Optimizations,
+        choice: SessionChoice,
+        provider_options: Mapping[str, str] | None = None,
+    ) -> InferenceSession:
         return preflight.create(
             path,
             optimizations=level,
@@ -356,6 +398,7 @@ class Bundle:
             threads=self._threads,
             choice=choice,
             store=Store(self._settings.cache_dir),
+            provider_options=provider_options,
         )
 
 

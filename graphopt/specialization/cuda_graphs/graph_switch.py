@@ -1,0 +1,87 @@
+"""Whether the sessions of an executor, a bundle or a run capture CUDA graphs, and the reasons if not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.device_hints.bf16 import HasKernel
+from graphopt.diagnostics.hint import Hint
+from graphopt.diagnostics.record import Record
+from graphopt.errors import RuntimeFailure
+from graphopt.ort.devices import Device
+from graphopt.specialization.cuda_graphs.captured_graphs import CapturedGraphs, GraphOptions
+from graphopt.specialization.cuda_graphs.obstacles import obstacles
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+#: The counter of sessions that run without CUDA graphs, although these were requested.
+SKIPS = "cuda-graph skips"
+
+
+@dataclass(eq=False)
+class GraphSwitch:
+    """Creates sessions with CUDA graphs where possible.
+
+    Attributes:
+        options: the requested options; ``None`` if CUDA graphs were not requested.
+        record: receives hints and counters.
+        after: the switch of the forward model, if this is the switch of a backward model: a reason there is
+            also a reason here.
+        reason: the reason why a session runs without CUDA graphs; ``None`` if all run with them.
+    """
+
+    options: GraphOptions | None = None
+    record: Record = field(default_factory=Record)
+    after: GraphSwitch | None = None
+    reason: str | None = None
+
+    def derived(self, after: GraphSwitch | None = None) -> GraphSwitch:
+        """A switch with the same options and record, for another model."""
+        return GraphSwitch(self.options, self.record, after)
+
+    def session(
+        self,
+        create: Callable[[Mapping[str, str]], InferenceSession],
+        model: Callable[[], ir.Model],
+        device: Device,
+        has_kernel: HasKernel | None = None,
+    ) -> tuple[InferenceSession, CapturedGraphs | None]:
+        """A session, and its CUDA graphs; ``None`` if it runs without them.
+
+        Args:
+            create: creates the session, given options of the CUDA provider.
+            model: returns the model of the session.
+            device: the device.
+            has_kernel: as for :func:`obstacles`.
+
+        Raises:
+            RuntimeFailure: onnxruntime refuses the model also without CUDA graphs.
+        """
+        if self.options is None:
+            return create({}), None
+        reason = None
+        if self.after is not None and self.after.reason is not None:
+            reason = f"the forward model runs without: {self.after.reason}"
+        reason = reason or next(obstacles(model(), device, has_kernel), None)
+        if reason is None:
+            try:
+                made = create({"enable_cuda_graph": "1"})
+            except RuntimeFailure as failure:
+                reason = f"onnxruntime refuses them: {failure.message}"
+            else:
+                return made, CapturedGraphs(made, device, self.options, self.record)
+        self.reason = self.reason or reason
+        skip(self.record, reason, device)
+        return create({}), None
+
+
+def skip(record: Record, reason: str, device: Device) -> None:
+    """Count a session without CUDA graphs; on a GPU, also give a hint."""
+    record.count(SKIPS)
+    if device.capabilities.captures_graphs:
+        remedy = "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions"
+        record.hint(Hint("cuda-graph-off", f"CUDA graphs are off: {reason}", remedy))
