@@ -66,6 +66,8 @@ def rerun(folder: Path, application: click.Group, *, allow_command: bool = False
 def _settings(folder: Path, allow_command: bool) -> str:
     """The settings in ``folder``, with the current store, because a store contains libraries that are loaded.
 
+    A trace would be a file outside of the folder.
+
     Raises:
         UsageError: the settings name folders elsewhere, or a C compiler although programs are not allowed.
     """
@@ -77,7 +79,8 @@ def _settings(folder: Path, allow_command: bool) -> str:
         )
     if settings.allow_external:
         raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
-    return config.as_toml(replace(settings.having({"cache": False}), cache_dir=config.current().cache_dir))
+    own = replace(settings.having({"cache": False}), cache_dir=config.current().cache_dir, trace=None)
+    return config.as_toml(own)
 
 
 def _link(source: str, target: str) -> None:
