@@ -48,6 +48,10 @@ COMMANDS = {
     "optimize-several": ["optimize", "M", "W", "-o", "o/", "--no-verify"],
     "dump": ["dump", "M", "--pass-by-pass", "--diff", "--passes", "cse,dce", "-o", "stages"],
     "run": ["run", "M", "--input-shape", "x:2,4", "-o", "y.npz"],
+    "run-checked": ["run", "M", "--check-sizes", "--trace", "t.json"],
+    "trace": ["optimize", "M", "-o", "out.onnx", "--trace", "t", "--trace-format", "chrome", "--fresh-cache"],
+    "hints": ["doctor", "--hints", "M"],
+    "split-constants": ["split-constants", "W", "-o", "parts"],
     "verify": ["verify", "M", "M", "--no-signature"],
     "verify-different": ["verify", "M", "W"],
     "inspect": ["inspect", "M", "-vv", "--json"],
@@ -106,6 +110,16 @@ def test_reproducer_has_all_input_files(invoke: Invoke, small: Path) -> None:
     settings = config.load({}, kept)
     assert (settings.seed, settings.fold_limit, settings.skip) == (7, 5, ("cse", "dce"))
     assert "graphopt replay ." in (kept / "README.md").read_text()
+
+
+def test_a_trace_of_a_setting_is_not_written_again(invoke: Invoke, small: Path) -> None:
+    environ = {"GRAPHOPT_TRACE": "t.jsonl"}
+    assert invoke("inspect", small, "--save-repro", "kept", environ=environ).status == 0
+    assert config.load({}, Path("kept")).trace is None
+    with Path("kept/graphopt.toml").open("a") as file:
+        file.write(f'trace = "{Path("elsewhere.jsonl").absolute()}"\n')  # a folder from an untrusted source
+    assert invoke("replay", "kept").status == 0
+    assert not Path("elsewhere.jsonl").exists()
 
 
 def test_different_outcome_is_reported(invoke: Invoke, small: Path) -> None:
