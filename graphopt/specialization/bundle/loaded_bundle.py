@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt import config, ir
 from graphopt.device_hints.bf16 import naming_bf16
@@ -34,11 +34,9 @@ from graphopt.specialization.bundle.manifest import BundleTarget, Manifest
 from graphopt.specialization.bundle.names import GENERAL_NAME, MANIFEST, bundle_at
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
-from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
-from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 from graphopt.specialization.ort_values import bound_values
+from graphopt.specialization.run_features import RunFeatureOptions, RunFeatures
 from graphopt.specialization.shared_buffer_checks import BufferChecks, names_in
-from graphopt.specialization.size_checks import SizeChecks
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
 from graphopt.util.ort_array_conversion import native_feeds
@@ -72,8 +70,8 @@ class Bundle:
             their definitions in the models, or loaded from the store.
         check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
             the session that it affects.
-        cuda_graph, most_graphs, static_inputs, reuse_outputs, check_sizes: as for
-            :class:`graphopt.ExecutorOptions`.
+        features: ``cuda_graph``, ``most_graphs``, ``static_inputs``, ``reuse_outputs`` and ``check_sizes``, as
+            for :class:`graphopt.ExecutorOptions`.
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
@@ -103,11 +101,7 @@ class Bundle:
         check: bool = True,
         trusted: bool = False,
         check_target: bool = True,
-        cuda_graph: bool = False,
-        most_graphs: int = 8,
-        static_inputs: tuple[str, ...] = (),
-        reuse_outputs: bool = False,
-        check_sizes: bool = False,
+        **features: Unpack[RunFeatureOptions],
     ) -> None:
         found = bundle_at(Path(path))
         if found is None:
@@ -122,19 +116,10 @@ class Bundle:
         self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
         self._trusted, self._checks_target = trusted, check_target
-        self._features: dict[str, Any] = {
-            "cuda_graph": cuda_graph,
-            "most_graphs": most_graphs,
-            "static_inputs": static_inputs,
-            "reuse_outputs": reuse_outputs,
-            "check_sizes": check_sizes,
-        }
         self.remarks: list[str] = []
-        self.record = Record()
-        graphs = GraphOptions(most_graphs, tuple(static_inputs), reuse_outputs) if cuda_graph else None
-        self._graphs = GraphSwitch(graphs, self.record)
-        checks = SizeChecks(self.signature, tuple(static_inputs))
-        self._size_checks = checks if check_sizes else None
+        self._features, self.record = features, Record()
+        chosen = RunFeatures(**features)
+        self._graphs, self._size_checks = chosen.switch(self.record), chosen.checks(self.signature)
         self._names = list(self.manifest.models)
         self._dispatch = compile_guards([variant.guard for variant in self.manifest.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
