@@ -70,8 +70,7 @@ class Bundle:
             their definitions in the models, or loaded from the store.
         check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
             the session that it affects.
-        features: ``cuda_graph``, ``most_graphs``, ``static_inputs``, ``reuse_outputs`` and ``check_sizes``, as
-            for :class:`graphopt.ExecutorOptions`.
+        features: CUDA graphs and checks of inputs (:class:`.RunFeatures`).
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
