@@ -177,6 +177,10 @@ def test_numbers_that_are_not_finite_stay_where_they_are() -> None:
             "the inner size or the number of columns is unknown",
         ),
         (
+            "g (uint32[N,5] x, uint32[5,8] w) => (uint32[N,8] y) { y = MatMul(x, w) }",
+            "the device has no matrix units for uint32",
+        ),
+        (
             "g (float[5,N] x, float[5,7] w) => (float[N,7] y) { y = Gemm <transA = 1> (x, w) }",
             "the number of rows is unknown",
         ),
@@ -184,6 +188,12 @@ def test_numbers_that_are_not_finite_stay_where_they_are() -> None:
 )
 def test_reasons_for_unchanged_products(text: str, reason: str) -> None:
     assert refusals(parse(text)) == [reason]
+
+
+def test_types_that_pad_does_not_accept_prevent_padding() -> None:
+    text = "g (uint8[N,5] x, uint8[5,16] w) => (int32[N,16] y) { y = MatMulInteger(x, w) }"
+    assert refusals(parse(text, opset=10)) == ["Pad of opset 10 does not accept uint8"]
+    assert ops(padded(parse(text, opset=13))) == ["Pad", "Pad", "MatMulInteger"]
 
 
 def test_shared_weights_are_not_copied_if_they_are_large() -> None:

@@ -100,11 +100,12 @@ class PaddableProduct:
         for index, grown in self._axes(padding):
             value = node.inputs[index]
             if value is not None and grown:
-                _check_growth(value, grown, node, cx)
+                _check_operand(value, grown, node, cx)
         if bias is not None and (padding.columns or padding.rows):
             if cx.static_shape(bias) is None:
                 raise NotPaddable("the shape of the bias is unknown")
-            _check_growth(bias, self._grown_bias(bias, padding, cx), node, cx)
+            if grown := self._grown_bias(bias, padding, cx):
+                _check_operand(bias, grown, node, cx)
 
     def _bias(self) -> ir.Value | None:
         return self.node.inputs[2] if self.node.op_type == "Gemm" and len(self.node.inputs) > 2 else None
@@ -212,12 +213,17 @@ def _is_zero(value: ir.Value) -> bool:
     return not tensor.numpy().any()
 
 
-def _check_growth(value: ir.Value, grown: dict[int, int], node: ir.Node, cx: Context) -> None:
-    """Raise NotPaddable if ``value`` is a constant that would grow by too many bytes."""
+def _check_operand(value: ir.Value, grown: dict[int, int], node: ir.Node, cx: Context) -> None:
+    """Raise NotPaddable if ``value`` is a constant that would grow too much, or has a type that Pad lacks."""
     graph = node.graph
     assert graph is not None
     tensor = tensor_to_compute(value, graph, cx)
     if tensor is None:
+        version, dtype = _opset(node, cx), cx.dtype(value)
+        schema = ir.operator_schema("", "Pad", version)
+        name = "" if dtype is None else dtype.name.lower()
+        if schema is None or f"tensor({name})" not in schema.inputs[0].types:
+            raise NotPaddable(f"Pad of opset {version} does not accept {name or 'an unknown type'}")
         return
     sizes = list(tensor.shape.numpy())
     for axis, count in grown.items():
