@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from graphopt import ir
 from graphopt.device_hints.bf16 import HasKernel, bf16_unsupported
 from graphopt.device_hints.tf32 import float32_products, tf32_off, tf32_verification, uses_tf32
 from graphopt.diagnostics.hint import Hint
+from graphopt.diagnostics.record import Record
 from graphopt.ort.devices import Device
-from graphopt.ort.gpu_properties import GpuProperties
+from graphopt.ort.gpu_properties import GpuProperties, gpu_properties
 
 
 def model_hints(
@@ -37,3 +38,17 @@ def model_hints(
         found += [tf32_off(products, device, gpu)] if tf32 is False else []
         found += [tf32_verification(products, device, gpu)] if is_verified else []
     yield from (hint for hint in found if hint is not None)
+
+
+def record_hints(record: Record, model: Callable[[], ir.Model], device: Device) -> None:
+    """Record the hints about a model that sessions of graphopt run on a GPU.
+
+    Args:
+        record: receives the hints.
+        model: returns the model; not called for the CPU, whose only hint is part of the error of a session.
+        device: the device.
+    """
+    if device.capabilities.is_host:
+        return
+    for hint in model_hints(model(), device, gpu_properties(device), tf32=False):
+        record.hint(hint)

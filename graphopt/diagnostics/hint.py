@@ -12,6 +12,8 @@ HINTS: dict[str, str] = {
     " onnxruntime switches it on by default. Once per process.",
     "bf16-unsupported": "The model computes in bfloat16, and the device has no support for it: the compute"
     " capability of the GPU is below 8.0, or the provider has no kernel of an operator for bfloat16.",
+    "no-tensor-cores": "The pass pad-mm is part of the pipeline, and the device has no tensor cores; the pass"
+    " does nothing.",
     "inputs-misaligned": "The address of an input in GPU memory is not a multiple of 16 bytes; each run"
     " copies the input.",
     "inputs-broadcast": "An input repeats elements (an axis has stride 0), and onnxruntime has no strides:"

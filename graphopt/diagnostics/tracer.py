@@ -191,14 +191,24 @@ def ended(seconds: float, error: BaseException | None) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def graph(name: str, nodes: int) -> Iterator[None]:
-    """Number a graph; events of the ``with`` block have its number."""
-    if _current.get() is None:
+def numbered() -> Iterator[None]:
+    """Give events of the ``with`` block the number of a new graph, unless they already have one."""
+    if _graph.get() is not None:
         yield
         return
     token = _graph.set(next(_numbers))
     try:
-        point("graph", name=name, nodes=nodes)
         yield
     finally:
         _graph.reset(token)
+
+
+@contextlib.contextmanager
+def graph(name: str, nodes: int) -> Iterator[None]:
+    """Describe a graph; events of the ``with`` block have its number."""
+    if _current.get() is None:
+        yield
+        return
+    with numbered():
+        point("graph", name=name, nodes=nodes)
+        yield

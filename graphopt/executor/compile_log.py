@@ -142,7 +142,7 @@ class CompileLog:
         meter = ResourceMeter() if is_written else None
         begin = time.perf_counter()
         failure: BaseException | None = None
-        with tracer.tracing(self._tracer):
+        with tracer.numbered() if is_written else contextlib.nullcontext(), tracer.tracing(self._tracer):
             tracer.event("compilation", "start", **found.start)
             try:
                 with meter or contextlib.nullcontext():

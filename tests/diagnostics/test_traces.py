@@ -107,6 +107,10 @@ def test_an_executor_traces_compilations_of_other_threads(tmp_path: Path) -> Non
     assert {one["outcome"] for one in _ends(events, "compilation")} == {"ready"}
     threads = {one["thread"] for one in events if one["event"] == "compilation"}
     assert len(threads) == 2
+    numbers = [one["graph"] for one in _ends(events, "compilation")]
+    assert len(set(numbers)) == 2
+    assert {one["graph"] for one in _ends(events, "pass")} == set(numbers)
+    assert {one["graph"] for one in events if one["event"] == "graph"} == set(numbers)
     assert _ends(events, "session") and _ends(events, "child")
 
 

@@ -240,7 +240,9 @@ def test_reasons_against_padding_are_in_the_report() -> None:
 def test_other_devices_are_skipped_with_a_hint() -> None:
     report = graphopt.optimize(parse(LARGE), pipeline="pad-mm", device="cpu", verify=False).report
     assert report.optimized.ops == {"MatMul": 1}
-    assert "pad-mm skipped: the CPU has no tensor cores (--device cuda targets some)" in list(report.notes())
+    assert [(hint.code, hint.message) for hint in report.hints] == [
+        ("no-tensor-cores", "pad-mm skipped: the CPU has no tensor cores")
+    ]
 
 
 def test_exact_numerics_permit_no_padding() -> None:

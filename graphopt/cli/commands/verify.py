@@ -89,7 +89,8 @@ def command(
         notes.append(f"hint: {dims} compares the models at the sizes that {candidate} supports")
     equal = verdict.ok and verdict.unverifiable is None
     status = ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
-    return Output(verdict_dict(verdict), _text(verdict, run.verbose), status=status, notes=notes)
+    text = _text(verdict, run.verbose)
+    return Output(verdict_dict(verdict), text, status=status, notes=notes, record=run.record)
 
 
 def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt import config, ir
 from graphopt.device_hints.bf16 import naming_bf16
+from graphopt.device_hints.model_hints import record_hints
 from graphopt.diagnostics import tracer
 from graphopt.diagnostics.record import Record
 from graphopt.diagnostics.tracer import Tracer
@@ -326,21 +327,20 @@ class Bundle:
                 file, lambda path: self._create_session(path, self._optimizations, choice, options)
             )
 
-        graphs = None
         try:
-            session = self._prepacked(name, choice)
+            session, graphs = self._prepacked(name, choice), None
             if session is None:
                 with naming_bf16(model, self.device):
+                    record_hints(self.record, model, self.device)
                     session, graphs = self._graphs.session(create, model, self.device)
         except RuntimeFailure as failure:
-            found = RuntimeFailure(f"{name} of {self.folder}: {failure.message}", hint=failure.hint)
-            raise with_remedy(found, self.manifest.target) from failure
+            text = f"{name} of {self.folder}: {failure.message}"
+            raise with_remedy(RuntimeFailure(text, hint=failure.hint), self.manifest.target) from failure
         check_signature(name, Signature.of_session(session), self.signature)
         # must not refer to the bundle, which owns the session
         graph = partial(_optimized, self._files, file, self._optimizations, self.device, choice)
-        return VariantSession(
-            session, self.signature, BufferChecks(model, graph, session), graphs=graphs, record=self.record
-        )
+        checks = BufferChecks(model, graph, session)
+        return VariantSession(session, self.signature, checks, graphs=graphs, record=self.record)
 
     def _choice(self, name: str) -> SessionChoice:
         """The recommended session options, and the native kernels of the variant."""

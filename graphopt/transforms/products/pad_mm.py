@@ -9,6 +9,8 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.cost.padded_products import PaddingDecision, decide, required_padding
+from graphopt.diagnostics import record
+from graphopt.diagnostics.hint import Hint
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import TENSOR_CORES, MatrixUnits
 from graphopt.ort.gpu_properties import gpu_properties, matrix_units
@@ -47,9 +49,8 @@ class PadMM(Pass):
         if cx.options.numerics is Numerics.EXACT:
             return
         if units is None and not self.always:
-            cx.remarks.append(
-                f"pad-mm skipped: the {gpu or device} has no tensor cores (--device cuda targets some)"
-            )
+            message = f"pad-mm skipped: the {gpu or device} has no tensor cores"
+            record.hint(Hint("no-tensor-cores", message, "--device cuda targets GPUs that have them"))
             return
         padded = Counter[str]()
         for graph in reversed(list(ir.graphs_of(model))):
