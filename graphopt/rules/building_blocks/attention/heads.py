@@ -15,7 +15,7 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks.axes import axis_of, perm_of
 from graphopt.rules.building_blocks.operands import producer_of
-from graphopt.rules.building_blocks.reshape_targets import reshape
+from graphopt.rules.building_blocks.reshape_targets import reshape, reshape_target
 from graphopt.rules.building_blocks.shape_equality import same_shape
 from graphopt.rules.building_blocks.slices_and_pads import Range, slice_
 
@@ -52,6 +52,7 @@ class Heads:
         flat: [B, S, N, D].
         split: [B, N, S, D].
         transposed: [B, N, D, S].
+        grouped: [B, N / groups, groups, S, D], if a Reshape can merge its heads.
         shared: the heads before their repetition for groups, [B, N / groups, S, D].
     """
 
@@ -60,6 +61,7 @@ class Heads:
     flat: ir.Value | None = None
     split: ir.Value | None = None
     transposed: ir.Value | None = None
+    grouped: ir.Value | None = None
     shared: Heads | None = None
 
     @property
@@ -99,6 +101,10 @@ class Heads:
         """[B, N, S, D]."""
         if self.split is not None:
             return self.split
+        if self.grouped is not None:
+            target = reshape_target(m, m.shape(self.grouped) or (), self.shape)
+            assert target is not None
+            return reshape(op, m, self.grouped, target)
         if self.transposed is not None:
             return op.Transpose(self.transposed, perm=[0, 1, 3, 2])
         if self.flat is not None:
@@ -127,7 +133,9 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
         if axes == "bnsd":
             heads = replace(heads, split=value, shared=_shared_heads(m, value, heads.shape))
         elif axes == "bnds":
-            heads = replace(heads, transposed=value)
+            heads = replace(heads, transposed=value, grouped=_grouped(m, value, heads.shape))
+            if heads.grouped is not None:
+                heads = replace(heads, shared=_shared_by_groups(m, heads.grouped, heads.shape))
         elif axes in ("bsd", "sbd"):
             return replace(heads, rows=Rows(value, None, axes == "sbd"))
         node = producer_of(value)
@@ -184,15 +192,35 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
 
 def _shared_heads(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
     """The heads that ``value``, [B, N, S, D], repeats for groups."""
+    node = producer_of(value, "Reshape")
+    return None if node is None else _shared_by_groups(m, node.inputs[0], shape)
+
+
+def _grouped(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> ir.Value | None:
+    """[B, N / groups, groups, S, D], if ``value``, [B, N, D, S], merges its heads and transposes it."""
+    node = producer_of(value, "Reshape")
+    turned = None if node is None else producer_of(node.inputs[0], "Transpose")
+    if turned is None or turned.inputs[0] is None or perm_of(m, turned) != (0, 1, 2, 4, 3):
+        return None
+    found = m.shape(turned.inputs[0])
+    batch, heads, length, size = shape
+    if found is None or not same_shape(m, (*found[:1], *found[3:]), (batch, length, size)):
+        return None
+    merges = m.cx.facts.dim_equal(found[1] * found[2], heads)
+    return turned.inputs[0] if merges and reshape_target(m, found, shape) is not None else None
+
+
+def _shared_by_groups(m: Match, value: ir.Value | None, shape: tuple[Dim, ...]) -> Heads | None:
+    """The heads that ``value``, [B, N / groups, groups, S, D], repeats for groups."""
     steps: list[ir.Node] = []
-    for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
+    for op_types in (("Expand",), ("Unsqueeze", "Reshape")):
         node = producer_of(steps[-1].inputs[0] if steps else value, *op_types)
         if node is None:
             return None
         steps.append(node)
-    source, repeated = steps[2].inputs[0], m.shape(steps[1].outputs[0])
+    source, repeated = steps[1].inputs[0], m.shape(steps[0].outputs[0])
     assert source is not None
-    source_shape, apart = m.shape(source), m.shape(steps[2].outputs[0])
+    source_shape, apart = m.shape(source), m.shape(steps[1].outputs[0])
     if (
         source_shape is None
         or repeated is None

@@ -12,6 +12,7 @@ from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks.attention.dot_product_attention import Attention
 from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
 from graphopt.rules.building_blocks.axes import reduce
+from graphopt.rules.building_blocks.reshape_targets import reshape
 
 
 def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
@@ -26,8 +27,7 @@ def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
     if has_float_inputs(m):  # values may be NaN or infinite: 0 times such a value is NaN
-        values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
-        nothing = reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
+        nothing = _of_zero_weights(op, m, found, zero, rows=rows)
     elif may_mask_all_keys(m, found):
         nothing = op.constant(zero)
     else:
@@ -35,6 +35,21 @@ def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows
     guarded = op.Where(op.IsNaN(result), nothing, result)
     assert isinstance(guarded, ir.Value)
     return guarded
+
+
+def _of_zero_weights(op: Builder, m: Match, found: Attention, zero: np.ndarray, *, rows: bool) -> ir.Value:
+    """The result for zero weights: 0, or NaN where a value is not finite; with one query."""
+    if rows and found.v.has_rows and found.v.shared is None:
+        return reduce(op, m, "ReduceSum", op.Mul(found.v.as_rows(op, m), zero), [1], True)
+    values = found.v.shared or found.v
+    (_, heads, _, size), shared = found.v.shape, values.shape[1]
+    assert isinstance(heads, int) and isinstance(size, int) and isinstance(shared, int)
+    nothing = reduce(op, m, "ReduceSum", op.Mul(values.as_split(op, m), zero), [2], True)
+    if heads > shared:
+        nothing = op.Expand(nothing, np.array([1, 1, heads // shared, 1]))
+    if rows:
+        return reshape(op, m, nothing, [0, 1, heads * size])
+    return nothing if heads == shared else reshape(op, m, nothing, [0, heads, 1, size])
 
 
 def has_float_inputs(m: Match) -> bool:
