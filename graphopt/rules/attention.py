@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.building_blocks.attention.bias_input import bias_of
 from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, attention_of
 from graphopt.rules.building_blocks.attention.heads import split_rows
+from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
 from graphopt.rules.building_blocks.attention.nan_guard import guard_nan, has_float_inputs
 from graphopt.rules.building_blocks.attention.profitability import (
     GROUPED,
@@ -22,6 +24,7 @@ from graphopt.rules.building_blocks.attention.profitability import (
     choose,
     nodes_saved,
 )
+from graphopt.rules.building_blocks.attention.scores_and_masks import MINUS_INFINITY
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
 
 #: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
@@ -119,8 +122,10 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
         named = ", ".join(map(str, empty))
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
-    biases = [m.constant(bias) for bias in found.biases]
-    if found.masks or any(bias is None or float(np.min(bias)) < -1e30 for bias in biases):
+    # a guard against NaN also returns 0 if all keys are hidden, by minus infinity
+    lows = [0.0 if found.guarded and mask.low == -math.inf else -mask.low for mask in found.masks]
+    sizes = [max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
+    if not sum(lows) + sum(sizes) <= -MINUS_INFINITY:
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0", found.q.tensor
         )

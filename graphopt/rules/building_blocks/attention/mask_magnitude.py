@@ -36,12 +36,18 @@ _COMBINE: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-def max_magnitude(m: Match, value: ir.Value | None, depth: int = _MAX_DEPTH) -> float:
-    """An upper bound of the magnitude of the elements of ``value``; infinity if unknown."""
+def max_magnitude(
+    m: Match, value: ir.Value | None, depth: int = _MAX_DEPTH, *, finite: bool = False
+) -> float:
+    """An upper bound of the magnitude of the elements of ``value``; infinity if unknown.
+
+    Args:
+        finite: disregard infinite elements and NaN.
+    """
     array = m.constant(value)
     if array is not None:
-        numbers = np.abs(array.astype(np.float64))
-        return float(np.max(np.nan_to_num(numbers, nan=math.inf, posinf=math.inf), initial=0.0))
+        numbers, other = np.abs(array.astype(np.float64)), 0.0 if finite else math.inf
+        return float(np.max(np.nan_to_num(numbers, nan=other, posinf=other), initial=0.0))
     node = producer_of(value)
     if node is None or depth == 0:
         return math.inf
@@ -49,11 +55,11 @@ def max_magnitude(m: Match, value: ir.Value | None, depth: int = _MAX_DEPTH) -> 
     if node.op_type == "Cast" and before[0] == ir.DataType.BOOL:
         return 1.0
     if node.op_type in _SELECTIONS or node.op_type == "Cast":
-        return max_magnitude(m, node.inputs[0], depth - 1)
+        return max_magnitude(m, node.inputs[0], depth - 1, finite=finite)
     if node.op_type in _AT_MOST_ONE:
         return 1.0
     if node.op_type not in _COMBINE:
         return math.inf
     operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
-    sizes = [max_magnitude(m, x, depth - 1) for x in operands]
+    sizes = [max_magnitude(m, x, depth - 1, finite=finite) for x in operands]
     return _COMBINE[node.op_type](sizes)
