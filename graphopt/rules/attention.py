@@ -124,8 +124,8 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
     # a guard against NaN also returns 0 if all keys are hidden, by minus infinity
     lows = [0.0 if found.guarded and mask.low == -math.inf else -mask.low for mask in found.masks]
-    sizes = [max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
-    if not sum(lows) + sum(sizes) <= -MINUS_INFINITY:
+    lows += [max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
+    if not sum(lows) <= -MINUS_INFINITY:
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0", found.q.tensor
         )
