@@ -2,10 +2,10 @@
 
     python -m benchmarks.c_host DIR --only 'bert|gpt2|silero'
 
-Each model is profiled on all of its sets of shapes but the last, and saved as a bundle with variants for
+Each model is profiled on all of its sets of shapes but the last, and compiled to a bundle with variants for
 them. The host is built with gcc's sanitizers, and runs all sets, each with two sets of values. It must select
-the variant that `graphopt.Bundle` selects, and return the same bits. With `--fuser native`, the bundles have
-kernels, which the host loads. The exit status is 1 if a run differs or fails.
+the variant that `graphopt.Bundle` selects, and return the same bits. With `--native`, the bundles have
+kernels, which both load. The exit status is 1 if a run differs or fails.
 """
 
 from __future__ import annotations
@@ -141,20 +141,20 @@ class Checked:
     faults: list[str]
 
 
-def check(case: Case, program: Path, scratch: Path, fuser: str) -> Checked:
-    """Save a bundle of the model, and compare the runs of all sets of shapes."""
+def check(case: Case, program: Path, scratch: Path, *, native: bool) -> Checked:
+    """Write a bundle of the model, and compare the runs of all sets of shapes."""
     sets = range(len(case.entry["shape_sets"]))
     profiled = [make_feeds(case.entry, index, seed) for index in sets[:-1] or sets for seed in (0, 1)]
     profile = scratch / "profile.json"
     graphopt.record_profile(case.path, profiled).write(profile)
     folder = scratch / "model.gopt"
-    words = ["optimize", str(case.path), "-o", str(folder), "--profile", str(profile), "--emit", "bundle"]
+    words = ["compile", str(case.path), "-o", str(folder), "--profile", str(profile), "--no-verify"]
     subprocess.run(
-        [sys.executable, "-m", "graphopt", *words, "--fuser", fuser, "--no-verify", "-O3"],
+        [sys.executable, "-m", "graphopt", *words, *(("--fuser", "native") if native else ())],
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    bundle = graphopt.Bundle(folder, device="cpu")
+    bundle = graphopt.Bundle(folder, device="cpu", trusted=native)
     runs: dict[str, int] = {}
     faults = []
     for index in sets:
@@ -184,7 +184,7 @@ def main() -> int:
     """Check all models, print the table, and insert it into documents."""
     parser = measured_models.arguments(__doc__ or "")
     parser.add_argument("--include", type=Path, default=HEADERS, help="the folder of onnxruntime_c_api.h")
-    parser.add_argument("--fuser", choices=("builtin", "native"), default="builtin")
+    parser.add_argument("--native", action="store_true", help="with native kernels")
     options = parser.parse_args()
     results: list[Checked] = []
     with tempfile.TemporaryDirectory() as scratch_name:
@@ -192,10 +192,11 @@ def main() -> int:
         program = build(scratch, headers=options.include)
         for case in measured_models.progress(measured_models.cases(options, scratch)):
             with tempfile.TemporaryDirectory(dir=scratch) as folder:
-                results.append(check(case, program, Path(folder), options.fuser))
+                results.append(check(case, program, Path(folder), native=options.native))
             print(table(results[-1:]).splitlines()[2], file=sys.stderr, flush=True)
     facts = {"machine": doc_tables.machine(), "versions": doc_tables.versions(options.peer_python)}
-    doc_tables.publish(options, "c-host", table(results), facts | {"models": [*map(asdict, results)]})
+    name = "c-host-native" if options.native else "c-host"
+    doc_tables.publish(options, name, table(results), facts | {"models": [*map(asdict, results)]})
     return int(any(one.faults for one in results))
 
 

@@ -48,7 +48,7 @@ size_t gopt_output_count(const gopt_bundle *bundle);
 const char *gopt_input_name(const gopt_bundle *bundle, size_t index);
 const char *gopt_output_name(const gopt_bundle *bundle, size_t index);
 /* The name of a variant; the last is "general". */
-const char *gopt_variant_name(const gopt_bundle *bundle, int variant);
+const char *gopt_variant_name(const gopt_bundle *bundle, int index);
 /* The variant for these inputs, in the bundle's order; NULL for one that is not fed. */
 int gopt_choose(gopt_bundle *bundle, const OrtValue *const *inputs, gopt_error *error);
 /* Runs `variant`, the result of gopt_choose for the same inputs. The caller releases the outputs. */
@@ -490,22 +490,22 @@ typedef struct port { /* an input or output */
   port_role role;
 } port;
 
-typedef struct expected { /* the assumptions of a guard about one input */
+typedef struct assumption { /* of a guard about one input */
   const char *name;
   size_t input;        /* its index; the number of inputs for an unknown one, which is never fed */
   const element *type; /* NULL for any */
   bool has_shape, is_always_fed;
   size_t rank, int_count;
   int64_t *dims, *ints; /* a dim is a size, ANY_SIZE, or the index s of a symbol as FIRST_SYMBOL - s */
-} expected;
+} assumption;
 enum { ANY_SIZE = -1, FIRST_SYMBOL = -2 };
 
 typedef struct variant {
   const char *name, *session_options;
   listed *file;
   bool is_native; /* has groups of nodes for which the library of kernels has operators */
-  size_t expected_count, absent_count, symbol_count;
-  expected *expected;
+  size_t assumption_count, absent_count, symbol_count;
+  assumption *assumptions;
   size_t *absent; /* indices of inputs */
   int64_t *sizes; /* by symbol, while the guard is checked */
   OrtSession *session;
@@ -670,8 +670,8 @@ static bool is_anonymous(const char *symbol) {
 }
 
 /* Reads the assumptions about one input; `symbols` are those of the guard so far. */
-static int read_expected(gopt_bundle *bundle, const json *item, variant *owner, const char **symbols, expected *found,
-                         gopt_error *error) {
+static int read_assumption(gopt_bundle *bundle, const json *item, variant *owner, const char **symbols,
+                           assumption *found, gopt_error *error) {
   const char *type = find_text(item, "type");
   const json *shape = find_list(item, "shape"), *ints = find_list(item, "ints"), *always = find(item, "always");
   found->name = item->key;
@@ -724,12 +724,12 @@ static int read_guard(gopt_bundle *bundle, const json *guard, variant *found, go
   }
   const char **symbols = take(&bundle->arena, dims, sizeof *symbols);
   int64_t *sizes = take(&bundle->arena, dims, sizeof *sizes);
-  found->expected = take(&bundle->arena, inputs->count, sizeof *found->expected);
+  found->assumptions = take(&bundle->arena, inputs->count, sizeof *found->assumptions);
   found->absent = take(&bundle->arena, absent == NULL ? 0 : absent->count, sizeof *found->absent);
-  if (symbols == NULL || sizes == NULL || found->expected == NULL || found->absent == NULL) return -1;
+  if (symbols == NULL || sizes == NULL || found->assumptions == NULL || found->absent == NULL) return -1;
   for (size_t index = 0; index < inputs->count; index++) {
-    expected *one = &found->expected[found->expected_count++];
-    if (read_expected(bundle, inputs->items[index], found, symbols, one, error) != 0) return -1;
+    assumption *one = &found->assumptions[found->assumption_count++];
+    if (read_assumption(bundle, inputs->items[index], found, symbols, one, error) != 0) return -1;
   }
   for (size_t index = 0; absent != NULL && index < absent->count; index++) {
     const json *name = absent->items[index];
@@ -880,7 +880,7 @@ size_t gopt_input_count(const gopt_bundle *bundle) { return bundle->input_count;
 size_t gopt_output_count(const gopt_bundle *bundle) { return bundle->output_count; }
 const char *gopt_input_name(const gopt_bundle *bundle, size_t index) { return bundle->inputs[index].name; }
 const char *gopt_output_name(const gopt_bundle *bundle, size_t index) { return bundle->outputs[index].name; }
-const char *gopt_variant_name(const gopt_bundle *bundle, int variant) { return bundle->variants[variant].name; }
+const char *gopt_variant_name(const gopt_bundle *bundle, int index) { return bundle->variants[index].name; }
 
 /* ---- Guards ----------------------------------------------------------------------------------------------------- */
 
@@ -904,7 +904,7 @@ static int examine(const OrtApi *api, const OrtValue *value, fact *found, gopt_e
 }
 
 /* 1 if a value satisfies the assumptions about it, 0 if not, -1 on an error. */
-static int satisfies(gopt_bundle *bundle, const variant *owner, const expected *wanted, const OrtValue *value,
+static int satisfies(gopt_bundle *bundle, const variant *owner, const assumption *wanted, const OrtValue *value,
                      gopt_error *error) {
   fact *found = &bundle->facts[wanted->input];
   if (!found->is_known && examine(bundle->api, value, found, error) != 0) return -1;
@@ -937,8 +937,8 @@ static int holds(gopt_bundle *bundle, const variant *guarded, const OrtValue *co
     const size_t input = guarded->absent[index];
     if (input < bundle->input_count && inputs[input] != NULL) return 0;
   }
-  for (size_t index = 0; index < guarded->expected_count; index++) {
-    const expected *wanted = &guarded->expected[index];
+  for (size_t index = 0; index < guarded->assumption_count; index++) {
+    const assumption *wanted = &guarded->assumptions[index];
     const OrtValue *value = wanted->input < bundle->input_count ? inputs[wanted->input] : NULL;
     if (value == NULL && wanted->is_always_fed) return 0;
     const int found = value == NULL ? 1 : satisfies(bundle, guarded, wanted, value, error);
