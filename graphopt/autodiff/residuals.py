@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphopt import ir
-from graphopt.autodiff.min_cut import Network, Unbounded
+from graphopt.util.min_cut import Network, Unbounded
 from graphopt.autodiff.recomputation_costs import Estimates, is_compute_bound, recompute_obstacle
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel

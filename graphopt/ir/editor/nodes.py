@@ -61,6 +61,12 @@ class NodeEdits(EditorState):
         self._adopt(nodes)
         self._changed("insert")
 
+    def insert_after(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
+        """Insert ``nodes``, in order, directly after ``place``."""
+        graph_of(place).insert_after(place, nodes)
+        self._adopt(nodes)
+        self._changed("insert")
+
     def append(self, graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
         """Insert ``node`` at the end of ``graph``."""
         graph.append(node)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from graphopt.autodiff.min_cut import Network, Unbounded
+from graphopt.util.min_cut import Network, Unbounded
 
 Edges = list[tuple[int, int, int | None]]
 

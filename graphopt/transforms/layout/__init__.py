@@ -1,0 +1,1 @@
+"""Passes that choose the layout of tensors."""

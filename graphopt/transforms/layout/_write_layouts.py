@@ -1,0 +1,242 @@
+"""Rebuild the nodes of a graph in the chosen layouts, and write the Transposes that remain."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.rewrite.replacement_builder import Builder
+from graphopt.transforms.layout._choose_layouts import Assignment
+from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
+from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity
+
+
+def write_layouts(chosen: Assignment, cx: Context) -> int:
+    """Apply the layouts of ``chosen`` to the model; returns the number of changed sites.
+
+    Sites that exchange tensors in a changed layout form one rewrite.
+    """
+    changed = 0
+    for sites in _components(chosen):
+        action = cx.begin_rewrite(NAME, sites[0].node)
+        if action is None:
+            continue
+        made = _Rewrite(chosen, dict.fromkeys(sites), cx).run()
+        changed += len(sites)
+        if not all(isinstance(site, NodeSite) for site in sites):
+            cx.invalidate("layout")  # values of bodies keep their names, but have other shapes
+        cx.end_rewrite(action, sites[0].node, made)
+    return changed
+
+
+def _components(chosen: Assignment) -> list[list[Site]]:
+    """The sites in new layouts, grouped by the tensors that they share."""
+    parent = {site: site for site in chosen.flow.sites if site in chosen.at and chosen.at[site] != site.own}
+
+    def find(site: Site) -> Site:
+        while parent[site] is not site:
+            parent[site] = parent[parent[site]]
+            site = parent[site]
+        return site
+
+    for tensor in chosen.flow.tensors.values():
+        near = [site for site in (tensor.writer, *(r.site for r in tensor.readings)) if site in parent]
+        for one, other in zip(near, near[1:], strict=False):
+            assert one is not None and other is not None
+            parent[find(other)] = find(one)
+    groups: dict[Site, list[Site]] = {}
+    for site in parent:
+        groups.setdefault(find(site), []).append(site)
+    return list(groups.values())
+
+
+class _Everything(Container[ir.Node]):
+    """All nodes."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+@dataclass
+class _Rewrite:
+    """One rewrite of connected sites.
+
+    Attributes:
+        sites: the sites that get new layouts, in order.
+        versions: by tensor, the values with its contents, by layout.
+        redirected: the new values of uses, which are set at the end: facts about the old values are needed
+            until then.
+        replaced: old results, and new ones in the same layout.
+        made: the new nodes.
+    """
+
+    chosen: Assignment
+    sites: dict[Site, None]
+    cx: Context
+    versions: dict[Tensor, dict[Perm, ir.Value]] = field(default_factory=dict)
+    redirected: list[tuple[Use, ir.Value, Perm]] = field(default_factory=list)
+    replaced: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+    made: list[ir.Node] = field(default_factory=list)
+
+    def run(self) -> list[ir.Node]:
+        """Rebuild the nodes, redirect the uses, and remove the old nodes; returns the new nodes."""
+        flow = self.chosen.flow
+        touched = self._touched()
+        by_place: dict[ir.Node | ir.Graph, dict[int, tuple[Tensor, Reading]]] = {}
+        for tensor in touched:
+            for reading in tensor.readings:
+                by_place.setdefault(reading.use.place, {})[reading.use.index] = tensor, reading
+        rebuilt = {site.node: site for site in self.sites if isinstance(site, NodeSite)}
+        for node in sorted(rebuilt, key=lambda node: flow.order[node]):
+            self._rebuild(rebuilt[node], by_place.pop(node, {}))
+        for place, readings in by_place.items():
+            for index, (tensor, reading) in readings.items():
+                value, use = self._version(tensor, self._wanted(reading)), Use(place, index)
+                if value is not use.value:
+                    self.redirected.append((use, value, self._placement(reading.site).read))
+        sources = list(dict.fromkeys(site.node for site in self.sites))
+        self.cx.edit.note_origin(self.made, sources, NAME)
+        self._redirect()
+        self._remove_old([*rebuilt, *(alias.producer() for tensor in touched for alias in tensor.aliases)])
+        return self.made
+
+    def _touched(self) -> list[Tensor]:
+        """The tensors that the sites write or read."""
+        return [
+            tensor
+            for tensor in self.chosen.flow.tensors.values()
+            if tensor.writer in self.sites or any(reading.site in self.sites for reading in tensor.readings)
+        ]
+
+    def _placement(self, site: Site | None) -> Placement:
+        if site is None:
+            return Placement((), ())
+        return self.chosen.at[site] if site in self.sites else site.own
+
+    def _wanted(self, reading: Reading) -> Perm:
+        if reading.site is None:
+            return reading.perm
+        return compose(reading.perm, self._placement(reading.site).read)
+
+    # Values in a layout --------------------------------------------------------------------
+
+    def _version(self, tensor: Tensor, layout: Perm) -> ir.Value:
+        """The contents of ``tensor`` in ``layout``."""
+        known = self.versions.get(tensor)
+        if known is None:
+            known = self.versions[tensor] = self._existing(tensor)
+        if layout not in known:
+            written = (
+                identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
+            )
+            known[layout] = self._transpose(tensor, known[written], after(written, layout), layout)
+        return known[layout]
+
+    def _existing(self, tensor: Tensor) -> dict[Perm, ir.Value]:
+        """The versions of ``tensor`` in the model that remain."""
+        written = identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
+        if written != identity(tensor.rank):
+            return {written: tensor.root}  # the result of an If or a loop, in its new layout
+        found = {written: tensor.root}
+        for alias, perm in tensor.aliases.items():
+            if alias.graph is tensor.graph:
+                found.setdefault(perm, alias)
+        return found
+
+    def _transpose(self, tensor: Tensor, value: ir.Value, perm: Perm, layout: Perm) -> ir.Value:
+        """``value`` transposed by ``perm``, ahead of the readers that want ``layout``."""
+        edit, graph = self.cx.edit, self._home(tensor, layout)
+        node = edit.make_node("Transpose", [value], {"perm": list(perm)}, name=f"{value.name}_Transpose")
+        producer = value.producer()
+        if producer is not None and producer.graph is graph:
+            edit.insert_after(producer, [node])
+        elif (first := next(iter(graph), None)) is not None:
+            edit.insert_before(first, [node])
+        else:
+            edit.append(graph, node)
+        self.made.append(node)
+        return node.outputs[0]
+
+    def _home(self, tensor: Tensor, layout: Perm) -> ir.Graph:
+        """The graph for a Transpose of ``tensor``: around all readers, outside of loops, in the branch of an If."""
+        graphs = [r.use.graph for r in tensor.readings if self._wanted(r) == layout]
+        paths = [list(reversed(list(self._outward(graph, tensor.graph)))) for graph in graphs]
+        common = 0
+        while all(len(path) > common for path in paths) and len({path[common] for path in paths}) == 1:
+            common += 1
+        home = paths[0][common - 1]
+        for graph in self._outward(home, tensor.graph):
+            holder = self.cx.edit.scopes.holder(graph)
+            if graph is tensor.graph or holder is None or holder.op_type == "If":
+                return graph
+        return tensor.graph
+
+    def _outward(self, graph: ir.Graph, outermost: ir.Graph) -> Iterator[ir.Graph]:
+        """``graph`` and the graphs around it, up to ``outermost``."""
+        yield graph
+        while graph is not outermost:
+            holder = self.cx.edit.scopes.holder(graph)
+            if holder is None or holder.graph is None:
+                return
+            graph = holder.graph
+            yield graph
+
+    # Nodes and uses ------------------------------------------------------------------------
+
+    def _rebuild(self, site: NodeSite, readings: dict[int, tuple[Tensor, Reading]]) -> None:
+        node, at = site.node, self.chosen.at[site]
+        inputs = [
+            self._version(readings[index][0], self._wanted(readings[index][1]))
+            if index in readings
+            else value
+            for index, value in enumerate(node.inputs)
+        ]
+        builder = Builder(self.cx, node)
+        built: Any = site.operator.rebuild(builder, site.m, node, inputs, at)
+        results = built if isinstance(built, Sequence) else (built,)
+        self.made += builder.commit()
+        for old, new in zip(node.outputs, results, strict=True):
+            if not old.name:
+                continue
+            if at.result == site.own.result:
+                self.replaced.append((old, new))
+            else:
+                tensor, _ = self.chosen.flow.tensor_of[old]
+                self.versions[tensor] = {at.result: new}
+
+    def _redirect(self) -> None:
+        edit = self.cx.edit
+        exchanged = [site for site in self.sites if not isinstance(site, NodeSite)]
+        for old, new in self.replaced:
+            edit.replace(old, new)
+        new_of = dict(self.replaced)
+        for use, wanted, perm in self.redirected:
+            value, old = new_of.get(wanted, wanted), use.value
+            assert old is not None
+            if isinstance(use.place, ir.Node):
+                edit.set_input(use.place, use.index, value)
+            elif edit.scopes.holder(use.place) is None:
+                edit.replace(old, value, keep=_Everything())
+            else:
+                edit.set_output(use.place, use.index, value)
+                self._declare(value, old, perm)
+        for site in exchanged:
+            for value in site.results:
+                self._declare(value, value, self.chosen.at[site].result)
+
+    def _declare(self, value: ir.Value, like: ir.Value, perm: Perm) -> None:
+        """Declare the shape of ``value``: that of ``like``, permuted, if it is declared."""
+        dtype = like.dtype
+        if like.shape is not None and dtype is not None and len(like.shape) == len(perm):
+            dims = [dim if isinstance(dim, int) else dim.value for dim in like.shape]
+            self.cx.edit.declare(value, dtype, [dims[axis] for axis in perm])
+
+    def _remove_old(self, nodes: Iterable[ir.Node | None]) -> None:
+        order = self.chosen.flow.order
+        old = dict.fromkeys(node for node in nodes if node is not None and node.graph is not None)
+        for node in sorted(old, key=lambda node: order[node], reverse=True):
+            if not any(map(ir.is_read, node.outputs)):
+                self.cx.edit.remove(node)
