@@ -70,11 +70,7 @@ def _loop_sites(form: LoopForm, cx: Context) -> Iterator[ExchangeSite]:
     for k, formal in enumerate(form.formals):
         outside = [node.outputs[k]] if k < len(node.outputs) else []
         yield from _site(cx, node, [Use(node, form.head + k), Use(body, first + k)], [formal, *outside])
-    axes = (
-        entries_of(form, "scan_output_axes", len(form.rows))
-        if node.op_type == "Scan"
-        else [0] * len(form.rows)
-    )
+    axes = entries_of(form, "scan_output_axes", len(form.rows))  # zeros for a Loop, without the attribute
     for k, axis in enumerate(axes):
         if form.carried + k < len(node.outputs):
             use = Use(body, first + form.carried + k)

@@ -1,7 +1,7 @@
 """The tensors of a graph with its bodies, the sites that read and write them, and their layouts.
 
-Transposes are not sites: a tensor and its transposed versions are one :class:`Tensor`, and the layouts at which
-it is written and read determine the Transposes that remain.
+Transposes are not sites: a tensor and its transposed versions are one :class:`Tensor`. The layouts in which it
+is written and read determine the Transposes that remain.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Operator(ABC):
 
     @abstractmethod
     def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        """The layouts of ``node`` if that of its inputs, or of its results, is ``perm``; ``None`` if impossible.
+        """The layouts of ``node`` if its inputs, or its results, have layout ``perm``; ``None`` if impossible.
 
         Args:
             given: ``read`` or ``result``.
@@ -48,7 +48,7 @@ class Operator(ABC):
 
     @abstractmethod
     def rebuild(self, op: Builder, m: Match, node: ir.Node, inputs: Inputs, at: Placement) -> object:
-        """Build ``node`` in the layouts ``at``; the inputs in ``reads`` have that layout, others their own."""
+        """Build ``node`` in the layouts ``at``; inputs in ``reads`` have that layout, others their own."""
 
     def penalty(self, m: Match, node: ir.Node, at: Placement) -> int:
         """The number of passes over the data that the layout ``at`` costs in the kernel itself."""
@@ -153,7 +153,7 @@ def _can_follow(m: Match, value: ir.Value, perm: Perm) -> bool:
 
 
 def _new_axes(m: Match, value: ir.Value, perm: Perm) -> list[int] | None:
-    """The axes to add to ``value``, of lower rank, so that it broadcasts with results transposed by ``perm``."""
+    """The axes to add to ``value``, of lower rank, for broadcasting with results transposed by ``perm``."""
     missing = len(perm) - (m.rank(value) or 0)
     kept = [axis for axis in perm if axis >= missing]
     return [place for place, axis in enumerate(perm) if axis < missing] if kept == sorted(kept) else None

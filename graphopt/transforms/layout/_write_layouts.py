@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from graphopt import ir
@@ -44,7 +45,7 @@ def _components(chosen: Assignment) -> list[list[Site]]:
 
     for tensor in chosen.flow.tensors.values():
         near = [site for site in (tensor.writer, *(r.site for r in tensor.readings)) if site in parent]
-        for one, other in zip(near, near[1:], strict=False):
+        for one, other in pairwise(near):
             assert one is not None and other is not None
             parent[find(other)] = find(one)
     groups: dict[Site, list[Site]] = {}
@@ -121,6 +122,9 @@ class _Rewrite:
             return reading.perm
         return compose(reading.perm, self._placement(reading.site).read)
 
+    def _written(self, tensor: Tensor) -> Perm:
+        return identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
+
     # Values in a layout --------------------------------------------------------------------
 
     def _version(self, tensor: Tensor, layout: Perm) -> ir.Value:
@@ -129,15 +133,13 @@ class _Rewrite:
         if known is None:
             known = self.versions[tensor] = self._existing(tensor)
         if layout not in known:
-            written = (
-                identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
-            )
+            written = self._written(tensor)
             known[layout] = self._transpose(tensor, known[written], after(written, layout), layout)
         return known[layout]
 
     def _existing(self, tensor: Tensor) -> dict[Perm, ir.Value]:
         """The versions of ``tensor`` in the model that remain."""
-        written = identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
+        written = self._written(tensor)
         if written != identity(tensor.rank):
             return {written: tensor.root}  # the result of an If or a loop, in its new layout
         found = {written: tensor.root}
@@ -161,7 +163,7 @@ class _Rewrite:
         return node.outputs[0]
 
     def _home(self, tensor: Tensor, layout: Perm) -> ir.Graph:
-        """The graph for a Transpose of ``tensor``: around all readers, outside of loops, in the branch of an If."""
+        """The graph for a Transpose of ``tensor``: common to all readers, outside of loops, not of Ifs."""
         graphs = [r.use.graph for r in tensor.readings if self._wanted(r) == layout]
         paths = [list(reversed(list(self._outward(graph, tensor.graph)))) for graph in graphs]
         common = 0
@@ -188,23 +190,20 @@ class _Rewrite:
 
     def _rebuild(self, site: NodeSite, readings: dict[int, tuple[Tensor, Reading]]) -> None:
         node, at = site.node, self.chosen.at[site]
-        inputs = [
-            self._version(readings[index][0], self._wanted(readings[index][1]))
-            if index in readings
-            else value
-            for index, value in enumerate(node.inputs)
-        ]
+        inputs = list(node.inputs)
+        for index, (tensor, reading) in readings.items():
+            inputs[index] = self._version(tensor, self._wanted(reading))
         builder = Builder(self.cx, node)
         built: Any = site.operator.rebuild(builder, site.m, node, inputs, at)
         results = built if isinstance(built, Sequence) else (built,)
         self.made += builder.commit()
-        for old, new in zip(node.outputs, results, strict=True):
-            if not old.name:
+        for value, new in zip(node.outputs, results, strict=True):
+            if not value.name:
                 continue
             if at.result == site.own.result:
-                self.replaced.append((old, new))
+                self.replaced.append((value, new))
             else:
-                tensor, _ = self.chosen.flow.tensor_of[old]
+                tensor, _ = self.chosen.flow.tensor_of[value]
                 self.versions[tensor] = {at.result: new}
 
     def _redirect(self) -> None:
