@@ -56,9 +56,11 @@ class Assignment:
         """The cost of the Transposes of ``tensors``, and of the layouts of ``sites`` themselves."""
         total = 0
         for tensor in tensors:
-            shape = self.flow.cx.shape(tensor.root)
-            wanted = {significant(self.wanted(reading, proposed), shape) for reading in tensor.readings}
-            total += tensor.cost * len(wanted - {significant(self.written(tensor, proposed), shape)})
+            shape, written = self.flow.cx.shape(tensor.root), self.written(tensor, proposed)
+            wanted = dict.fromkeys(self.wanted(reading, proposed) for reading in tensor.readings)
+            moved = dict.fromkeys(significant(perm, shape) for perm in wanted)
+            total += tensor.cost * sum(perm != significant(written, shape) for perm in moved)
+            total += tensor.view_cost * sum(perm != written for perm in wanted)
         return total + sum(self.penalty(site, self.placement(site, proposed)) for site in sites)
 
     def penalty(self, site: Site, at: Placement) -> int:

@@ -1,7 +1,7 @@
 """The tensors of a graph with its bodies, the sites that read and write them, and their layouts.
 
-Transposes are not sites: a tensor and its transposed versions are one :class:`Tensor`. The layouts in which it
-is written and read determine the Transposes that remain.
+Transposes are not sites: a tensor and its transposed versions are one :class:`Tensor`. The layouts in which
+it is written and read determine the Transposes that remain.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ class Tensor:
         rank: its number of dims.
         writer: the site that writes it; ``None`` if its layout does not change.
         cost: the cost of a Transpose, in bytes.
+        view_cost: the cost of any node that changes the layout, even if it moves nothing.
         aliases: the results of Transposes of the root, directly or through others, with their permutations.
         readings: its uses, except by these Transposes.
         is_rigid: whether its writer and readers may only change their layout together.
@@ -129,6 +130,7 @@ class Tensor:
     rank: int
     writer: Site | None = None
     cost: int = 0
+    view_cost: int = 0
     aliases: dict[ir.Value, Perm] = field(default_factory=dict)
     readings: list[Reading] = field(default_factory=list)
     is_rigid: bool = False
@@ -196,12 +198,12 @@ class Dataflow:
         size = self.cx.facts.nbytes(value)
         typical = None if size is None else typical_size(size)
         weight = _ITERATIONS ** min(depth, _DEEPEST)
-        cost = weight * (_CALL + (typical if typical is not None and typical > 0 else 0))
-        tensor = Tensor(value, graph, rank, writers.get(value), cost)
+        moved = weight * max(typical or 0, 1)
+        tensor = Tensor(value, graph, rank, writers.get(value), moved, weight * _CALL)
         if ir.constant_of(value) is not None:
             reader = next(ir.readers(value), None)
             if reader is not None and is_cheap(Match(NAME, reader, {}, self.cx), value):
-                tensor.cost = 0  # transposed ahead of time
+                tensor.cost = tensor.view_cost = 0  # transposed ahead of time
         self.tensors[value] = tensor
         self.tensor_of[value] = tensor, identity(rank)
 

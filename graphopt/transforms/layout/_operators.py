@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks import numeric_safety, ort_fusions, quantizers
@@ -40,7 +41,7 @@ class Operator(ABC):
 
     @abstractmethod
     def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        """The layouts of ``node`` if its inputs, or its results, have layout ``perm``; ``None`` if impossible.
+        """The layouts of ``node`` if its inputs or its results have layout ``perm``; ``None`` if impossible.
 
         Args:
             given: ``read`` or ``result``.
@@ -92,12 +93,32 @@ class Moved(SameRank):
         return self.mover.rebuild(op, m, node, inputs, at.read)
 
     def penalty(self, m: Match, node: ir.Node, at: Placement) -> int:
+        if node.op_type == "Concat":
+            return _copies_short_runs(m, [value for value in node.inputs if value is not None], node, at)
         if node.op_type not in ("Softmax", "LogSoftmax"):
             return 0
         axis = axis_of(m, node, len(at.read), default=-1)
         return (
             0 if axis is None or at.read[-1] == axis else 2
         )  # onnxruntime transposes to the last axis and back
+
+
+#: The number of passes over the data that copies of short runs of elements cost.
+_SHORT_RUNS = 4
+_SHORT = 64
+
+
+def _copies_short_runs(m: Match, parts: Sequence[ir.Value], joined: ir.Node, at: Placement) -> int:
+    """The penalty if ``joined``, a Concat or Split, copies its smallest part in runs of a few bytes."""
+    axis = axis_of(m, joined, len(at.read))
+    sizes = []
+    for part in parts:
+        shape, dtype = m.shape(part), m.dtype(part)
+        if axis is None or shape is None or dtype is None:
+            return 0
+        run = [shape[place] for place in at.read[at.read.index(axis) :]]
+        sizes.append((symbolic.typical_size(symbolic.product(run)) or 0) * dtype.itemsize)
+    return _SHORT_RUNS if sizes and 0 < min(sizes) < _SHORT else 0
 
 
 def _is_mean_of_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
@@ -207,6 +228,8 @@ class AlongAxis(SameRank):
         return op.like(node, inputs, axis=at.read.index(axis))
 
     def penalty(self, m: Match, node: ir.Node, at: Placement) -> int:
+        if node.op_type == "Split":
+            return _copies_short_runs(m, [output for output in node.outputs if output.name], node, at)
         axis = axis_of(m, node, len(at.read), self.default)
         return 2 * (self.penalized and axis is not None and at.read[-1] != axis)
 

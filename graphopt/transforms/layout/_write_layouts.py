@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.rewrite.matcher import Match
 from graphopt.rewrite.replacement_builder import Builder
+from graphopt.rewrite.traced_array import trace
+from graphopt.rules.building_blocks.reshape_targets import reshape_target
 from graphopt.transforms.layout._choose_layouts import Assignment
 from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
-from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity
+from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity, significant
 
 
 def write_layouts(chosen: Assignment, cx: Context) -> int:
@@ -150,8 +155,12 @@ class _Rewrite:
 
     def _transpose(self, tensor: Tensor, value: ir.Value, perm: Perm, layout: Perm) -> ir.Value:
         """``value`` transposed by ``perm``, ahead of the readers that want ``layout``."""
+        if not tensor.cost and (constant := self._constant(tensor, layout)) is not None:
+            return constant
         edit, graph = self.cx.edit, self._home(tensor, layout)
-        node = edit.make_node("Transpose", [value], {"perm": list(perm)}, name=f"{value.name}_Transpose")
+        node = self._view(tensor, value, layout, graph)
+        if node is None:
+            node = edit.make_node("Transpose", [value], {"perm": list(perm)}, name=f"{value.name}_Transpose")
         producer = value.producer()
         if producer is not None and producer.graph is graph:
             edit.insert_after(producer, [node])
@@ -161,6 +170,29 @@ class _Rewrite:
             edit.append(graph, node)
         self.made.append(node)
         return node.outputs[0]
+
+    def _view(self, tensor: Tensor, value: ir.Value, layout: Perm, graph: ir.Graph) -> ir.Node | None:
+        """A Reshape of ``value`` to ``layout``, if only axes of size 1 move, and a constant describes it."""
+        shape, written = self.cx.shape(tensor.root), self._written(tensor)
+        if shape is None or significant(written, shape) != significant(layout, shape):
+            return None
+        place = next(r.use.place for r in tensor.readings if isinstance(r.use.place, ir.Node))
+        before, after_ = ([shape[axis] for axis in perm] for perm in (written, layout))
+        target = reshape_target(Match(NAME, place, {}, self.cx), before, after_)
+        if target is None:
+            return None
+        sizes = self.cx.edit.constant(graph, np.array(target, np.int64), f"{value.name}_shape")
+        return self.cx.edit.make_node("Reshape", [value, sizes], name=f"{value.name}_Reshape")
+
+    def _constant(self, tensor: Tensor, layout: Perm) -> ir.Value | None:
+        """The contents of a constant in ``layout``."""
+        place = next(r.use.place for r in tensor.readings if isinstance(r.use.place, ir.Node))
+        array = trace(tensor.root, tensor.graph, self.cx)
+        return (
+            None
+            if array is None
+            else Builder(self.cx, place).constant(array.transpose(layout), tensor.root.name)
+        )
 
     def _home(self, tensor: Tensor, layout: Perm) -> ir.Graph:
         """The graph for a Transpose of ``tensor``: common to all readers, outside of loops, not of Ifs."""
@@ -213,15 +245,15 @@ class _Rewrite:
             edit.replace(old, new)
         new_of = dict(self.replaced)
         for use, wanted, perm in self.redirected:
-            value, old = new_of.get(wanted, wanted), use.value
-            assert old is not None
+            value, old_value = new_of.get(wanted, wanted), use.value
+            assert old_value is not None
             if isinstance(use.place, ir.Node):
                 edit.set_input(use.place, use.index, value)
             elif edit.scopes.holder(use.place) is None:
-                edit.replace(old, value, keep=_Everything())
+                edit.replace(old_value, value, keep=_Everything())
             else:
                 edit.set_output(use.place, use.index, value)
-                self._declare(value, old, perm)
+                self._declare(value, old_value, perm)
         for site in exchanged:
             for value in site.results:
                 self._declare(value, value, self.chosen.at[site].result)
