@@ -148,8 +148,12 @@ class _Rewrite:
         if written != identity(tensor.rank):
             return {written: tensor.root}  # the result of an If or a loop, in its new layout
         found = {written: tensor.root}
+        order = self.chosen.flow.order
         for alias, perm in tensor.aliases.items():
-            if alias.graph is tensor.graph:
+            readers = [r.use.place for r in tensor.readings if self._wanted(r) == perm]
+            first = min((order[place] for place in readers if isinstance(place, ir.Node)), default=len(order))
+            node = alias.producer()
+            if node is not None and node.graph is tensor.graph and order[node] < first:
                 found.setdefault(perm, alias)
         return found
 
@@ -176,7 +180,7 @@ class _Rewrite:
         shape, written = self.cx.shape(tensor.root), self._written(tensor)
         if shape is None or significant(written, shape) != significant(layout, shape):
             return None
-        place = next(r.use.place for r in tensor.readings if isinstance(r.use.place, ir.Node))
+        place = next(iter(self.sites)).node
         before, after_ = ([shape[axis] for axis in perm] for perm in (written, layout))
         target = reshape_target(Match(NAME, place, {}, self.cx), before, after_)
         if target is None:
