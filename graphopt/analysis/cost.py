@@ -166,7 +166,7 @@ def _recurrent(node: ir.Node, facts: ShapeFacts) -> Dim | None:
 _FORMULAS: dict[str, Callable[[ir.Node, ShapeFacts], Dim | None]] = {
     "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul,
     "Gemm": _gemm, "FusedGemm": _gemm,
-    "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,
+    "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv, "NhwcConv": _conv,
     "ConvTranspose": _conv_transpose, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphopt import ir
-from graphopt.util.min_cut import Network, Unbounded
 from graphopt.autodiff.recomputation_costs import Estimates, is_compute_bound, recompute_obstacle
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 from graphopt.ops import traits
+from graphopt.util.min_cut import Network, Unbounded
 
 #: Default discount: recomputed work is weighted by 2**-DISCOUNT relative to saved bytes.
 DISCOUNT = 4

@@ -96,12 +96,22 @@ def _packed_matmul(site: Site) -> Iterator[SizeConstraint]:
 def _conv(x: int, w: int, bias: int) -> _Rule:
     def rule(site: Site) -> Iterator[SizeConstraint]:
         shape, weights = site.shape(x), site.shape(w)
-        yield equal(shape[1], weights[1] * site.attribute("group", 1))
+        last = site.attribute("channels_last", 0)
+        yield equal(shape[-1 if last else 1], weights[1] * site.attribute("group", 1))
         if site.has(bias):
             yield equal(site.shape(bias)[0], weights[0])
         yield from _windows_fit(site)
 
     return rule
+
+
+def _nhwc_conv(site: Site) -> Iterator[SizeConstraint]:
+    """X is [N, *spatial dims, C], W is [M, *kernel, C / groups]."""
+    weights = site.shape(1)
+    yield equal(site.shape(0)[-1], weights[-1] * site.attribute("group", 1))
+    if site.has(2):
+        yield equal(site.shape(2)[0], weights[0])
+    yield from (least(dim, 1) for dim in site.result()[1:-1])
 
 
 def _conv_transpose(site: Site) -> Iterator[SizeConstraint]:
@@ -110,7 +120,8 @@ def _conv_transpose(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _windows_fit(site: Site) -> SizeConstraints:
-    return [least(dim, 1) for dim in site.result()[2:]]
+    spatial = slice(1, -1) if site.attribute("channels_last", 0) else slice(2, None)
+    return [least(dim, 1) for dim in site.result()[spatial]]
 
 
 def _einsum(site: Site) -> Iterator[SizeConstraint]:
@@ -350,6 +361,7 @@ _RULES: dict[str, _Rule] = {
         "MatMulNBits": _packed_matmul,
         "Gemm FusedGemm": _gemm,
         "Conv FusedConv": _conv(0, 1, 2),
+        "NhwcConv": _nhwc_conv,
         "ConvInteger": _conv(0, 1, 4),
         "QLinearConv": _conv(0, 3, 8),
         "ConvTranspose": _conv_transpose,

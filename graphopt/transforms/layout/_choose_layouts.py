@@ -16,8 +16,8 @@ from graphopt.transforms.layout._dataflow import Dataflow, Reading, Site, Tensor
 from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity, significant
 from graphopt.util.min_cut import Network
 
-#: Maximum number of moves that are tried, which keeps the time linear.
-_MOVES = 64
+#: Maximum number of rounds of moves, and of proposed layouts for each tensor, which keep the time linear.
+_ROUNDS, _WORK = 4, 32
 
 Layouts = Mapping[Site, Placement]
 
@@ -94,18 +94,22 @@ def choose_layouts(flow: Dataflow, biases: Mapping[Site, int] | None = None) -> 
         biases: the cost of the layouts of the model, for sites that prefer another one.
     """
     chosen = Assignment(flow, biases=biases or {})
-    written = _Neighbours.of(flow)
-    tried: dict[tuple[Tensor, Perm], None] = {}
-    for _ in range(_MOVES):
-        seed = next((seed for seed in _seeds(chosen) if seed not in tried), None)
-        if seed is None:
-            break
-        move = _expand(seed, chosen, written)
-        tried |= dict.fromkeys(move.layouts.items())
-        accepted = _cut(move, chosen)
-        if accepted:
+    around = _Neighbours.of(flow)
+    work = _WORK * len(flow.tensors)
+    for _ in range(_ROUNDS):
+        tried: dict[tuple[Tensor, Perm], None] = {}
+        improved = False
+        for seed in list(_seeds(chosen, around)):
+            if seed in tried or work <= 0:
+                continue
+            move = _expand(seed, chosen, around)
+            tried |= dict.fromkeys(move.layouts.items())
+            work -= len(move.layouts)
+            accepted = _cut(move, chosen)
             chosen.at |= accepted
-            tried = {}
+            improved |= bool(accepted)
+        if not improved:
+            break
     return chosen
 
 
@@ -128,7 +132,7 @@ class _Neighbours:
         return found
 
 
-def _seeds(chosen: Assignment) -> Iterator[tuple[Tensor, Perm]]:
+def _seeds(chosen: Assignment, around: _Neighbours) -> Iterator[tuple[Tensor, Perm]]:
     """Layouts that would remove a Transpose, or suit a site with a bias."""
     for tensor in chosen.flow.tensors.values():
         if not tensor.cost:
@@ -142,9 +146,7 @@ def _seeds(chosen: Assignment) -> Iterator[tuple[Tensor, Perm]]:
             yield tensor, written
     for site, bias in chosen.biases.items():
         if bias and chosen.placement(site) == site.own:
-            for tensor in chosen.flow.tensors.values():
-                if tensor.writer is site:
-                    yield from ((tensor, perm) for perm in _preferred(site))
+            yield from ((tensor, perm) for tensor in around.results[site] for perm in _preferred(site))
 
 
 def _preferred(site: Site) -> Iterator[Perm]:

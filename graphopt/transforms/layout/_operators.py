@@ -109,16 +109,24 @@ _SHORT = 64
 
 
 def _copies_short_runs(m: Match, parts: Sequence[ir.Value], joined: ir.Node, at: Placement) -> int:
-    """The penalty if ``joined``, a Concat or Split, copies its smallest part in runs of a few bytes."""
+    """The penalty if only in layout ``at`` does ``joined``, a Concat or Split, copy runs of a few bytes."""
     axis = axis_of(m, joined, len(at.read))
-    sizes = []
+    if axis is None:
+        return 0
+    own, runs = _shortest_run(m, parts, axis, identity(len(at.read))), _shortest_run(m, parts, axis, at.read)
+    return _SHORT_RUNS if 0 < runs < _SHORT <= own else 0
+
+
+def _shortest_run(m: Match, parts: Sequence[ir.Value], axis: int, perm: Perm) -> int:
+    """The fewest adjacent bytes of one of ``parts``, joined along ``axis``; 0 if unknown."""
+    runs = []
     for part in parts:
         shape, dtype = m.shape(part), m.dtype(part)
-        if axis is None or shape is None or dtype is None:
+        if shape is None or dtype is None:
             return 0
-        run = [shape[place] for place in at.read[at.read.index(axis) :]]
-        sizes.append((symbolic.typical_size(symbolic.product(run)) or 0) * dtype.itemsize)
-    return _SHORT_RUNS if sizes and 0 < min(sizes) < _SHORT else 0
+        run = symbolic.product([shape[place] for place in perm[perm.index(axis) :]])
+        runs.append(int((symbolic.typical_size(run) or 0) * dtype.itemsize))
+    return min(runs, default=0)
 
 
 def _is_mean_of_norm(m: Match, node: ir.Node, perm: Perm) -> bool:

@@ -329,7 +329,8 @@ def random_model(seed: int, opset: int) -> onnx.ModelProto:
     names = dict.fromkeys([g.values[-1][0], g.pick()[0], *g.others[-3:]])
     names.pop("x", None)
     used = [name for name in names if name]
-    dims = [f"d{axis}" if generator.random() < 0.4 else size for axis, size in enumerate(sizes)]
+    # below opset 11, onnx keeps the symbol of a dim that Slice changes, and onnxruntime plans memory accordingly
+    dims = [f"d{axis}" if generator.random() < 0.4 and opset > 10 else size for axis, size in enumerate(sizes)]
     outputs = [onnx.ValueInfoProto(name=name) for name in used]
     inputs = [helper.make_tensor_value_info("x", FLOAT, dims), helper.make_tensor_value_info("flag", FLOAT, [])]
     graph = helper.make_graph(g.nodes, f"seed{seed}", inputs, outputs, g.constants)

@@ -6,7 +6,7 @@ from functools import partial
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
-from graphopt.analysis.shape_inference.rules.conv_and_pool import global_pool, pool
+from graphopt.analysis.shape_inference.rules.conv_and_pool import channels_last_pool, global_pool, pool
 from graphopt.analysis.shape_inference.rules.matmul import matmul_shape
 from graphopt.analysis.shape_inference.rules.recurrent import recurrent_facts
 from graphopt.analysis.shape_inference.rules.slice_join_pad import concatenated
@@ -65,8 +65,7 @@ def qlinear_concat(node: NodeFacts) -> Fact:
 @contrib_rule("QLinearAveragePool", "NhwcMaxPool")
 def qlinear_pool(node: NodeFacts) -> Fact:
     if node.ir.op_type == "NhwcMaxPool" or node.attr_int("channels_last", 0):
-        rank = node.rank(0)
-        return Fact(node.dtype(0), None if rank is None else node.fresh_shape(rank))
+        return channels_last_pool(node)
     return pool(node)
 
 

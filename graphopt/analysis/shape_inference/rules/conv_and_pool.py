@@ -73,6 +73,25 @@ def fused_conv(node: NodeFacts) -> Fact:
     return _convolution(node, 0, 1, node.dtype(0))
 
 
+@shape_rule("NhwcConv", domain=ir.MICROSOFT)
+def nhwc_conv(node: NodeFacts) -> Fact:
+    """X is [N, *spatial dims, C], W is [M, *kernel, C / groups]."""
+    shape, weights = node.shape(0), node.shape(1)
+    if shape is None or weights is None:
+        rank = len(shape or weights or ())
+        return Fact(node.dtype(0), node.fresh_shape(rank) if rank else None)
+    return Fact(node.dtype(0), (shape[0], *_convolved(node, shape[1:-1], weights[1:-1]), weights[0]))
+
+
+@shape_rule("QLinearConv", domain=ir.MICROSOFT)
+def qlinear_conv_of_layout(node: NodeFacts) -> Fact:
+    """Like QLinearConv; with ``channels_last``, X is [N, *spatial dims, C], but W the same."""
+    shape, weights = node.shape(0), node.shape(3)
+    if not node.attr_int("channels_last", 0) or shape is None or weights is None:
+        return _convolution(node, 0, 3, node.dtype(7))
+    return Fact(node.dtype(7), (shape[0], *_convolved(node, shape[1:-1], weights[2:]), weights[0]))
+
+
 @shape_rule("ConvInteger")
 def conv_integer(node: NodeFacts) -> Fact:
     return _convolution(node, 0, 1, ir.DataType.INT32)
@@ -141,6 +160,14 @@ def pool(node: NodeFacts) -> Fact:
         kernel = node.attr_ints("kernel_shape") or ()
         return Fact(node.dtype(0), node.fresh_shape(len(kernel) + 2))
     return Fact(node.dtype(0), (*shape[:2], *_pooled(node, shape[2:])))
+
+
+def channels_last_pool(node: NodeFacts) -> Fact:
+    """The result of pooling [N, *spatial dims, C]."""
+    shape = node.shape(0)
+    if shape is None:
+        return Fact(node.dtype(0))
+    return Fact(node.dtype(0), (shape[0], *_pooled(node, shape[1:-1]), shape[-1]))
 
 
 @shape_rule("MaxPool")
