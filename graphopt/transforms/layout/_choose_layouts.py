@@ -137,9 +137,9 @@ def _seeds(chosen: Assignment, around: _Neighbours) -> Iterator[tuple[Tensor, Pe
     for tensor in chosen.flow.tensors.values():
         if not tensor.cost:
             continue
-        written, shape = chosen.written(tensor), chosen.flow.cx.shape(tensor.root)
-        others = {chosen.wanted(reading): None for reading in tensor.readings}
-        differing = [perm for perm in others if significant(perm, shape) != significant(written, shape)]
+        written = chosen.written(tensor)
+        others = dict.fromkeys(chosen.wanted(reading) for reading in tensor.readings)
+        differing = [perm for perm in others if perm != written]
         for perm in differing:
             yield tensor, perm
         if differing:
@@ -228,30 +228,38 @@ class _Cut:
             return
         if not tensor.cost:
             return
-        proposed, shape = self.move.proposed, self.chosen.flow.cx.shape(tensor.root)
-        readers: dict[Perm, _Readers] = {}
+        readers = self._readers(tensor)
+        now, then = self.chosen.written(tensor), self.chosen.written(tensor, self.move.proposed)
+        writer = None if tensor.writer is None or now == then else self.nodes.get(tensor.writer)
+        shape = self.chosen.flow.cx.shape(tensor.root)
+        in_order = {perm: significant(perm, shape) for perm in (*readers, now, then)}
+        for layout, who in readers.items():
+            kind, cost = in_order, tensor.cost + tensor.view_cost
+            if in_order[layout] == in_order[now] == in_order[then]:
+                kind, cost = {perm: perm for perm in in_order}, tensor.view_cost
+            if kind[layout] == kind[now] == kind[then]:
+                continue
+            if kind[layout] == kind[now]:
+                self._written_if_stays(cost, writer, who)
+            elif kind[layout] == kind[then]:
+                self._written_if_moved(cost, writer, who)
+            else:
+                self._any_stays(who.staying, self.go, cost)
+                self._any_moved(who.moved, self.stay, cost)
+
+    def _readers(self, tensor: Tensor) -> dict[Perm, _Readers]:
+        """The readers of ``tensor``, by the layout that they read."""
+        found: dict[Perm, _Readers] = {}
         for reading in tensor.readings:
-            now = significant(self.chosen.wanted(reading), shape)
-            then = significant(self.chosen.wanted(reading, proposed), shape)
+            now = self.chosen.wanted(reading)
+            then = self.chosen.wanted(reading, self.move.proposed)
             node = None if reading.site is None else self.nodes.get(reading.site)
             if now == then or node is None:
-                readers.setdefault(now, _Readers()).always = True
+                found.setdefault(now, _Readers()).always = True
             else:
-                readers.setdefault(now, _Readers()).staying.append(node)
-                readers.setdefault(then, _Readers()).moved.append(node)
-        now = significant(self.chosen.written(tensor), shape)
-        then = significant(self.chosen.written(tensor, proposed), shape)
-        writer = None if tensor.writer is None or now == then else self.nodes.get(tensor.writer)
-        for layout, who in readers.items():
-            if layout == now == then:
-                continue
-            if layout == now:
-                self._written_if_stays(tensor.cost, writer, who)
-            elif layout == then:
-                self._written_if_moved(tensor.cost, writer, who)
-            else:
-                self._any_stays(who.staying, self.go, tensor.cost)
-                self._any_moved(who.moved, self.stay, tensor.cost)
+                found.setdefault(now, _Readers()).staying.append(node)
+                found.setdefault(then, _Readers()).moved.append(node)
+        return found
 
     def _written_if_stays(self, cost: int, writer: int | None, who: _Readers) -> None:
         """The cost of a layout in which the tensor is written only if the writer stays."""

@@ -18,7 +18,7 @@ from graphopt.numerics import Numerics
 from graphopt.rewrite.matcher import Match, Refused
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap
-from graphopt.transforms.layout._operators import Operator
+from graphopt.transforms.layout._operators import Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, compose, identity
 
 #: The name of the pass, for reasons and records.
@@ -256,4 +256,6 @@ def node_site(node: ir.Node, operator: Operator | None, cx: Context) -> NodeSite
     if any(rank != kind[0] for kind, all_ in zip(first, ranks, strict=True) for rank in all_):
         return None
     own = Placement(identity(first[0][0] or 0), identity(first[1][0] or 0))
+    if isinstance(operator, SameRank) and own.read != own.result:
+        return None
     return NodeSite(node, operator, m, reads, results, own)

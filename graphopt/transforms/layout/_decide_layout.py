@@ -99,9 +99,7 @@ def decide_layout(
         return LayoutDecision(False, "no convolutions")
     usable = [one for one in convolutions if one.has_kernel]
     if not usable:
-        return LayoutDecision(
-            False, f"{count}: onnxruntime has no channels-last kernel for this device and type"
-        )
+        return LayoutDecision(False, f"{count}: no channels-last kernel for this device and type")
     if force:
         return LayoutDecision(True, f"{count}: channels last, as requested")
     if device.is_host:

@@ -48,10 +48,14 @@ def _components(chosen: Assignment) -> list[list[Site]]:
             site = parent[site]
         return site
 
+    rebuilt: dict[ir.Node | ir.Graph, Site] = {
+        site.node: site for site in parent if isinstance(site, NodeSite)
+    }
     for tensor in chosen.flow.tensors.values():
-        near = [site for site in (tensor.writer, *(r.site for r in tensor.readings)) if site in parent]
+        # a rebuilt node may also read tensors whose layout it does not change
+        users = [rebuilt.get(r.use.place, r.site) for r in tensor.readings]
+        near = [site for site in (tensor.writer, *users) if site is not None and site in parent]
         for one, other in pairwise(near):
-            assert one is not None and other is not None
             parent[find(other)] = find(one)
     groups: dict[Site, list[Site]] = {}
     for site in parent:

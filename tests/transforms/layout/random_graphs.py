@@ -38,7 +38,9 @@ class Graph:
 
     def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: object) -> list[str]:
         names = [self.name() for _ in range(outputs)]
-        self.nodes.append(helper.make_node(op, list(inputs), names, name=f"{self.prefix}n{self.count}", **attributes))
+        self.nodes.append(
+            helper.make_node(op, list(inputs), names, name=f"{self.prefix}n{self.count}", **attributes)
+        )
         return names
 
     def constant(self, array: np.ndarray) -> str:
@@ -50,7 +52,11 @@ class Graph:
         return self.constant(np.array(numbers, np.int64))
 
     def floats(self, shape: list[int]) -> str:
-        return self.constant(np.array([self.random.uniform(-2, 2) for _ in range(int(np.prod(shape)))], np.float32).reshape(shape))
+        return self.constant(
+            np.array([self.random.uniform(-2, 2) for _ in range(int(np.prod(shape)))], np.float32).reshape(
+                shape
+            )
+        )
 
     def pick(self) -> tuple[str, tuple[int, ...]]:
         return self.random.choice(self.values[-6:])
@@ -58,7 +64,11 @@ class Graph:
     def partner(self, axes: tuple[int, ...]) -> str:
         """A tensor with these axes, perhaps transposed."""
         name, others = self.pick()
-        return name if others == axes else self.node("Transpose", name, perm=[others.index(axis) for axis in axes])[0]
+        return (
+            name
+            if others == axes
+            else self.node("Transpose", name, perm=[others.index(axis) for axis in axes])[0]
+        )
 
     def transpose(self) -> None:
         name, axes = self.pick()
@@ -96,8 +106,12 @@ def _broadcast_input(g: Graph) -> None:
     x, axes = g.pick()
     other, axes_of_other = g.pick()
     if axes_of_other[-1] == axes[-1]:
-        kept = [place for place in range(len(axes) - 1)]
-        vector = g.node("ReduceMax", other, axes=kept, keepdims=0)[0] if g.opset < 18 else g.node("ReduceMax", other, g.ints(*kept), keepdims=0)[0]
+        kept = list(range(len(axes) - 1))
+        vector = (
+            g.node("ReduceMax", other, axes=kept, keepdims=0)[0]
+            if g.opset < 18
+            else g.node("ReduceMax", other, g.ints(*kept), keepdims=0)[0]
+        )
         g.add(g.node("Mul", x, vector)[0], axes)
 
 
@@ -119,11 +133,21 @@ def _slice_and_concat(g: Graph) -> None:
     cut = g.random.randrange(1, size)
     if g.opset >= 10:
         a = g.node("Slice", x, g.ints(0), g.ints(cut), g.ints(place))[0]
-        b = g.node("Slice", x, g.ints(size - 1), g.ints(cut - 1 - size), g.ints(place - len(axes)), g.ints(-1))[0]
+        b = g.node(
+            "Slice", x, g.ints(size - 1), g.ints(cut - 1 - size), g.ints(place - len(axes)), g.ints(-1)
+        )[0]
     else:
         a = g.node("Slice", x, starts=[0], ends=[cut], axes=[place])[0]
         b = g.node("Slice", x, starts=[cut], ends=[size], axes=[place])[0]
-    g.add(g.node("Concat", b, g.node("Relu", a)[0], axis=place - g.random.choice([0, len(axes)]) if g.opset >= 11 else place)[0], axes)
+    g.add(
+        g.node(
+            "Concat",
+            b,
+            g.node("Relu", a)[0],
+            axis=place - g.random.choice([0, len(axes)]) if g.opset >= 11 else place,
+        )[0],
+        axes,
+    )
 
 
 def _split(g: Graph) -> None:
@@ -158,10 +182,18 @@ def _reduce(g: Graph) -> None:
     places = sorted(g.random.sample(range(len(axes)), g.random.randrange(1, len(axes))))
     kept = g.random.randrange(2)
     op = g.random.choice(["ReduceMax", "ReduceMin"])
-    y = g.node(op, x, axes=places, keepdims=kept)[0] if g.opset < 18 else g.node(op, x, g.ints(*places), keepdims=kept)[0]
+    y = (
+        g.node(op, x, axes=places, keepdims=kept)[0]
+        if g.opset < 18
+        else g.node(op, x, g.ints(*places), keepdims=kept)[0]
+    )
     if not kept:
         g.others.append(y)
-        y = g.node("Unsqueeze", y, axes=places)[0] if g.opset < 13 else g.node("Unsqueeze", y, g.ints(*places))[0]
+        y = (
+            g.node("Unsqueeze", y, axes=places)[0]
+            if g.opset < 13
+            else g.node("Unsqueeze", y, g.ints(*places))[0]
+        )
     g.add(g.node("Add", x, y)[0], axes)
 
 
@@ -268,7 +300,9 @@ def _loop(g: Graph) -> None:
     start, axes = g.pick()
     prefix = f"{g.prefix}l{g.count}"
     body = _body(g, prefix, axes, loop=True)
-    outputs = g.node("Loop", g.constant(np.array(g.random.randrange(4), np.int64)), "", start, body=body, outputs=2)
+    outputs = g.node(
+        "Loop", g.constant(np.array(g.random.randrange(4), np.int64)), "", start, body=body, outputs=2
+    )
     g.add(outputs[0], axes)
     g.others.append(g.node("Transpose", outputs[1], perm=[0, *(1 + place for place in g.perms[0])])[0])
 
@@ -279,7 +313,11 @@ def _body(g: Graph, prefix: str, axes: tuple[int, ...], *, loop: bool = False) -
     info: Callable[..., onnx.ValueInfoProto] = helper.make_tensor_value_info
     inputs = []
     if loop:
-        inputs = [info(f"{prefix}i", INT64, []), info(f"{prefix}c", BOOL, []), info(f"{prefix}s", FLOAT, g.shape(axes))]
+        inputs = [
+            info(f"{prefix}i", INT64, []),
+            info(f"{prefix}c", BOOL, []),
+            info(f"{prefix}s", FLOAT, g.shape(axes)),
+        ]
         inner.values += [(f"{prefix}s", axes)] * 3
     grow(inner, g.random.randrange(1, 5), _SIMPLE)
     name = inner.node("Neg", inner.partner(axes))[0]
@@ -306,16 +344,23 @@ def grow(g: Graph, steps: int, kinds: tuple[Callable[[Graph], None], ...] = _ALL
             g.transpose()
 
 
+def sizes_of(generator: random.Random) -> list[int]:
+    """The dims of the input ``x`` of the model of a seed, from a new generator of this seed."""
+    rank = generator.choice([3, 4, 4, 4, 5])
+    sizes = [generator.choice([1, 2, 3, 4]) for _ in range(rank)]
+    if generator.random() < 0.15:
+        sizes[generator.randrange(rank)] = 0
+    return sizes
+
+
 def random_model(seed: int, opset: int) -> onnx.ModelProto:
     """A model with one input ``x`` of rank 3, 4 or 5, and several outputs.
 
     Dims may be dynamic, 1 or 0.
     """
     generator = random.Random(seed)
-    rank = generator.choice([3, 4, 4, 4, 5])
-    sizes = [generator.choice([1, 2, 3, 4]) for _ in range(rank)]
-    if generator.random() < 0.15:
-        sizes[generator.randrange(rank)] = 0
+    sizes = sizes_of(generator)
+    rank = len(sizes)
     g = Graph(generator, sizes, opset)
     first = (0, *range(2, rank), 1)
     g.perms = [first, tuple(first.index(axis) for axis in range(rank))]
@@ -330,9 +375,14 @@ def random_model(seed: int, opset: int) -> onnx.ModelProto:
     names.pop("x", None)
     used = [name for name in names if name]
     # below opset 11, onnx keeps the symbol of a dim that Slice changes, and onnxruntime plans memory accordingly
-    dims = [f"d{axis}" if generator.random() < 0.4 and opset > 10 else size for axis, size in enumerate(sizes)]
+    dims = [
+        f"d{axis}" if generator.random() < 0.4 and opset > 10 else size for axis, size in enumerate(sizes)
+    ]
     outputs = [onnx.ValueInfoProto(name=name) for name in used]
-    inputs = [helper.make_tensor_value_info("x", FLOAT, dims), helper.make_tensor_value_info("flag", FLOAT, [])]
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, dims),
+        helper.make_tensor_value_info("flag", FLOAT, []),
+    ]
     graph = helper.make_graph(g.nodes, f"seed{seed}", inputs, outputs, g.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     model = onnx.shape_inference.infer_shapes(model)
