@@ -167,6 +167,12 @@ class Elementwise(SameRank):
         return op.like(node, moved)
 
 
+class Extremum(Elementwise):
+    """Max and Min: which of 0.0 and -0.0 onnxruntime returns depends on the place of the element in memory."""
+
+    exact = False
+
+
 def _is_free(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` needs no Transpose at run time: it has one element, or is a constant."""
     return has_one_element(m, value) or is_cheap(m, value)
@@ -367,6 +373,7 @@ _OPERATORS: dict[str, Operator] = {
     "Hardmax": AlongAxis(default=-1, since=13, penalized=True),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), LastAxesNorm()),
     "LpNormalization": AlongAxis(default=-1),
+    **dict.fromkeys(("Max", "Min"), Extremum()),
     **dict.fromkeys(("Resize", "Upsample"), NearestResize()),
     "ScatterElements": AlongAxis(data=3),
     "Split": AlongAxis(),
