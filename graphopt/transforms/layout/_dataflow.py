@@ -15,7 +15,7 @@ from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
 from graphopt.analysis.symbolic import typical_size
 from graphopt.context import Context
 from graphopt.numerics import Numerics
-from graphopt.rewrite.matcher import Match, Refused
+from graphopt.rewrite.match import Match, Refused
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap
 from graphopt.transforms.layout._operators import Operator, SameRank

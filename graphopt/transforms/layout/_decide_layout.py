@@ -14,7 +14,7 @@ from graphopt.analysis.cost import cost_of
 from graphopt.analysis.symbolic import typical_size
 from graphopt.context import Context
 from graphopt.ort.devices import Capabilities
-from graphopt.rewrite.matcher import attribute_of
+from graphopt.rewrite.operand_checks import attribute_of
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.transforms.layout._channels_last import has_kernel
 from graphopt.util.text_tables import counted

@@ -168,7 +168,7 @@ class Elementwise(SameRank):
 
 
 class Extremum(Elementwise):
-    """Max and Min: which of 0.0 and -0.0 onnxruntime returns depends on the place of the element in memory."""
+    """Max and Min: which of 0.0 and -0.0 onnxruntime returns depends on the place in memory."""
 
     exact = False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphopt import ir
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.rules.building_blocks import quantizers
 from graphopt.transforms.layout._dataflow import NAME, Dataflow, Site, Tensor
 

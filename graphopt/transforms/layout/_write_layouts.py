@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.traced_array import trace
 from graphopt.rules.building_blocks.reshape_targets import reshape_target

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.match import Match
 from graphopt.transforms.layout._channels_last import channels_last_operator, is_convolution
 from graphopt.transforms.layout._choose_layouts import choose_layouts
 from graphopt.transforms.layout._control_flow import exchange_sites
