@@ -91,7 +91,7 @@ def choose_layouts(flow: Dataflow, biases: Mapping[Site, int] | None = None) -> 
 
     Args:
         flow: tensors and sites.
-        biases: the cost of the layouts of the model, for sites that prefer another one.
+        biases: the cost of the layouts of the model, for sites that prefer another layout.
     """
     chosen = Assignment(flow, biases=biases or {})
     around = _Neighbours.of(flow)

@@ -18,8 +18,8 @@ class ExchangeSite(Site):
     """A tensor that a node with bodies passes in or out.
 
     Attributes:
-        axis: the position of the axis of iterations: in the results for stacked outputs of a loop, in what is
-            read for scanned inputs; ``None`` for other tensors.
+        axis: the position of the axis of iterations: in the results for stacked outputs of a loop, in the
+            operands for scanned inputs; ``None`` for other tensors.
         stacks: whether the results have the axis of iterations.
     """
 

@@ -67,7 +67,7 @@ class Site(ABC):
 
     @abstractmethod
     def placement(self, perm: Perm, *, given: str) -> Placement | None:
-        """The layouts if that of what it reads (``given="read"``) or writes (``"result"``) is ``perm``."""
+        """The layouts if that of its operands (``given="read"``) or results (``"result"``) is ``perm``."""
 
     def penalty(self, at: Placement) -> int:
         """The cost of the layouts ``at`` in the site itself, in passes over the data."""
