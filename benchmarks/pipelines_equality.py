@@ -39,7 +39,8 @@ PIPELINES = (
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 #: Operators with a Dropout behind them in the training form.
 _ACTIVATIONS = ("Relu", "Gelu", "Softmax", "Sigmoid", "Tanh", "LayerNormalization", "HardSwish")
-#: The first opset versions in which Dropout and BatchNormalization have a training mode.
+#: The first opset versions in which Dropout and BatchNormalization have ``training_mode``. Before, further
+#: outputs of BatchNormalization select training mode.
 _DROPOUT, _BATCHNORM = 12, 14
 
 
@@ -79,18 +80,17 @@ def training_form(model: ir.Model) -> ir.Model:
     for node in list(graph):
         if node.domain:
             continue
-        if version >= _BATCHNORM and node.op_type == "BatchNormalization" and len(node.outputs) == 1:
-            edit.set_attribute(node, "training_mode", 1)
-            for index in (1, 2):
+        if version >= 7 and node.op_type == "BatchNormalization" and len(node.outputs) == 1:
+            edit.set_attribute(node, "training_mode", 1 if version >= _BATCHNORM else None)
+            for index in (1, 2) if version >= _BATCHNORM else (1, 2, 3, 4):
                 edit.add_node_output(node, index)
         elif version >= _DROPOUT and node.op_type in _ACTIVATIONS:
             arguments = [
                 edit.constant(graph, np.array(0.5, np.float32), "ratio"),
                 edit.constant(graph, np.array(True), "training"),
             ]
-            edit.interpose(
-                node.outputs[0], edit.make_node("Dropout", [node.outputs[0], *arguments], name="drop")
-            )
+            drop = edit.make_node("Dropout", [node.outputs[0], *arguments], name="drop")
+            edit.interpose(node.outputs[0], drop)
     for value in graph.initializers.values():
         if made.ir_version >= 4 and not value.is_graph_input() and value.dtype in _FLOATS:
             graph.inputs.append(value)

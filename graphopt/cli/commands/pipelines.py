@@ -65,9 +65,9 @@ def _show(text: str) -> Output:
             pending += [(depth + 1, inner) for inner in reversed(step.steps)]
         elif isinstance(step, IfGradient):
             table.add(f"{indent}if-gradient", "if a value requires a gradient:")
-            pending += [(depth + 1, inner) for inner in reversed(step.otherwise)]
+            pending += [(depth + 1, inner) for inner in reversed(step.otherwise or ("(nothing)",))]
             pending.append((depth, "otherwise"))
-            pending += [(depth + 1, inner) for inner in reversed(step.then)]
+            pending += [(depth + 1, inner) for inner in reversed(step.then or ("(nothing)",))]
         elif isinstance(step, str):
             table.add(f"{indent}{step}", "")
         elif isinstance(step, Slot):
