@@ -1056,6 +1056,7 @@ static int create_session(gopt_bundle *bundle, variant *found, gopt_error *error
 }
 
 int gopt_run(gopt_bundle *bundle, int index, const OrtValue *const *inputs, OrtValue **outputs, gopt_error *error) {
+  if (index < 0 || (size_t)index >= bundle->variant_count) return fail(error, "there is no variant %d", index);
   variant *found = &bundle->variants[index];
   *error = out_of_memory;
   for (size_t input = 0; input < bundle->input_count; input++) {
@@ -1162,7 +1163,7 @@ static bool read_header(reader *from, npy *found) {
   return entries == 7 && memchr("<>|=", found->order, 4) != NULL;
 }
 
-/* Reads a file: its header, and its elements in C order and in this machine's byte order, in `arena`. */
+/* Reads the header and the elements of a file to `arena`; NULL, and an error, otherwise. */
 static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt_error *error) {
   FILE *stream = fopen(path, "rb");
   if (stream == NULL) return fail(error, "can't read %s: %s", path, strerror(errno)), NULL;
@@ -1188,25 +1189,35 @@ static unsigned char *read_npy(const char *path, npy *found, block **arena, gopt
       fail(error, "can't read %s", path), data = NULL;
   }
   fclose(stream);
-  if (data == NULL) return NULL;
-  const size_t width = found->width;
-  const size_t unit = found->descr[0] == 'U' ? 4 : found->descr[0] == 'c' ? width / 2 : width;
-  if (found->order == '>' && strchr("SV", found->descr[0]) == NULL)
-    for (unsigned char *at = data; at < data + found->count * width; at += unit)
-      for (size_t byte = 0; byte < unit / 2; byte++) {
-        const unsigned char other = at[byte];
-        at[byte] = at[unit - 1 - byte], at[unit - 1 - byte] = other;
-      }
-  if (!found->is_fortran || found->rank < 2 || found->count == 0) return data;
-  unsigned char *sorted = take(arena, found->count * width, 1);
-  for (size_t to = 0; sorted != NULL && to < found->count; to++) {
-    size_t from = 0, rest = to;
-    for (size_t axis = found->rank; axis-- > 0; rest /= (size_t)found->dims[axis]) {
-      size_t stride = 1;
-      for (size_t before = 0; before < axis; before++) stride *= (size_t)found->dims[before];
-      from += rest % (size_t)found->dims[axis] * stride;
+  return data;
+}
+
+/* Converts big-endian elements, except bytes and bits. */
+static void swap_bytes(const npy *file, unsigned char *data) {
+  const char kind = file->descr[0];
+  const size_t unit = kind == 'U' ? 4 : kind == 'c' ? file->width / 2 : file->width;
+  if (file->order != '>' || kind == 'S' || kind == 'V') return;
+  for (unsigned char *at = data; at < data + file->count * file->width; at += unit) {
+    for (size_t byte = 0; byte < unit / 2; byte++) {
+      const unsigned char other = at[byte];
+      at[byte] = at[unit - 1 - byte];
+      at[unit - 1 - byte] = other;
     }
-    memcpy(sorted + to * width, data + from * width, width);
+  }
+}
+
+/* The elements of a file in C order: `data`, or a copy in `arena` of elements in Fortran order. */
+static unsigned char *in_c_order(const npy *file, unsigned char *data, block **arena) {
+  if (data == NULL || !file->is_fortran || file->rank < 2 || file->count == 0) return data;
+  unsigned char *sorted = take(arena, file->count * file->width, 1);
+  for (size_t to = 0; sorted != NULL && to < file->count; to++) {
+    size_t from = 0, rest = to;
+    for (size_t axis = file->rank; axis-- > 0; rest /= (size_t)file->dims[axis]) {
+      size_t stride = 1;
+      for (size_t before = 0; before < axis; before++) stride *= (size_t)file->dims[before];
+      from += rest % (size_t)file->dims[axis] * stride;
+    }
+    memcpy(sorted + to * file->width, data + from * file->width, file->width);
   }
   return sorted;
 }
@@ -1231,6 +1242,25 @@ static const char **read_strings(const npy *file, const unsigned char *data, blo
   return strings;
 }
 
+/* Writes `count` elements of a file, one per byte if they have fewer than 8 bits, as onnxruntime stores them: packed,
+   the first in the low bits. */
+static void pack(const element *type, const unsigned char *data, size_t count, unsigned char *to) {
+  if (type->bits >= 8) memcpy(to, data, count * (size_t)type->bits / 8);
+  for (size_t index = 0; type->bits < 8 && index < count; index++) {
+    const size_t bit = index * (size_t)type->bits;
+    const unsigned before = bit % 8 == 0 ? 0 : to[bit / 8];
+    to[bit / 8] = (unsigned char)(before | (data[index] & ((1u << type->bits) - 1)) << bit % 8);
+  }
+}
+
+/* The reverse of `pack`. */
+static void unpack(const element *type, const unsigned char *data, size_t count, unsigned char *to) {
+  for (size_t index = 0; index < count; index++) {
+    const size_t bit = index * (size_t)type->bits;
+    to[index] = (unsigned char)(data[bit / 8] >> bit % 8 & ((1u << type->bits) - 1));
+  }
+}
+
 /* The tensor for input `one` in the file at `path`; NULL, and an error, otherwise. */
 static OrtValue *load_tensor(const OrtApi *api, const port *one, const char *path, gopt_error *error) {
   const char *type = strncmp(one->type, "optional(", 9) == 0 ? one->type + 9 : one->type;
@@ -1244,7 +1274,9 @@ static OrtValue *load_tensor(const OrtApi *api, const port *one, const char *pat
   OrtValue *value = NULL;
   OrtAllocator *allocator;
   void *elements_of_tensor = NULL;
-  const unsigned char *data = read_npy(path, &file, &arena, error);
+  unsigned char *data = read_npy(path, &file, &arena, error);
+  if (data != NULL) swap_bytes(&file, data);
+  data = in_c_order(&file, data, &arena);
   const bool is_text = wanted->number == STRING && (file.descr[0] == 'U' || file.descr[0] == 'S');
   const bool has_bits = strcmp(wanted->name, "float8e5m2") == 0 && strcmp(file.descr, "f1") == 0;
   const char **strings = data == NULL || !is_text ? NULL : read_strings(&file, data, &arena, error);
@@ -1258,14 +1290,7 @@ static OrtValue *load_tensor(const OrtApi *api, const port *one, const char *pat
     status = ORT(FillStringTensor(value, strings, file.count), "to store strings");
   } else if (status == 0 && file.count > 0) {
     status = ORT(GetTensorMutableData(value, &elements_of_tensor), "to write a tensor");
-    unsigned char *to = elements_of_tensor;
-    if (status == 0 && wanted->bits >= 8) memcpy(to, data, file.count * file.width);
-    const size_t in_byte = wanted->bits == 0 ? 1 : 8 / (size_t)wanted->bits;
-    for (size_t index = 0; status == 0 && wanted->bits < 8 && index < file.count; index++) {
-      const unsigned bits = data[index] & ((1u << wanted->bits) - 1);
-      if (index % in_byte == 0) to[index / in_byte] = 0;
-      to[index / in_byte] |= (unsigned char)(bits << index % in_byte * (size_t)wanted->bits);
-    }
+    if (status == 0) pack(wanted, data, file.count, elements_of_tensor);
   }
   release(&arena);
   if (status == 0) return value;
@@ -1330,11 +1355,7 @@ static int write_npy(const OrtApi *api, const port *one, const OrtValue *value, 
   }
   if (status == 0 && type->bits > 0 && type->bits < 8 && count > 0) {
     unsigned char *unpacked = take(&arena, count, 1);
-    const size_t in_byte = 8 / (size_t)type->bits;
-    for (size_t index = 0; unpacked != NULL && index < count; index++)
-      unpacked[index] =
-          (unsigned char)(((unsigned char *)data)[index / in_byte] >> index % in_byte * (size_t)type->bits &
-                          ((1u << type->bits) - 1));
+    if (unpacked != NULL) unpack(type, data, count, unpacked);
     data = unpacked;
     status = unpacked == NULL ? -1 : 0;
   }
