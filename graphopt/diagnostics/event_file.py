@@ -54,7 +54,7 @@ class EventFile:
                 unchanged.
         """
         lines = [json.dumps(item, ensure_ascii=False, default=str) for item in items]
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        descriptor = _opened(self.path, os.O_RDWR if self._is_array else os.O_WRONLY)
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 _wait_for_lock(descriptor)
@@ -64,6 +64,15 @@ class EventFile:
             write(descriptor, [line.encode(errors="surrogatepass") for line in lines])
         finally:
             release(descriptor)
+
+
+def _opened(path: Path, mode: int) -> int:
+    """The descriptor of the open file; a pipe that no process reads is an error, instead of a wait."""
+    flags = mode | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if hasattr(os, "O_NONBLOCK"):
+        os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _wait_for_lock(descriptor: int) -> None:

@@ -36,6 +36,10 @@ class Hint:
     message: str
     remedy: str
 
+    def __post_init__(self) -> None:
+        if self.code not in HINTS:
+            raise ValueError(f"no hint has the code {self.code!r}")
+
     def to_dict(self) -> dict[str, str]:
         """The hint for JSON."""
         return asdict(self)

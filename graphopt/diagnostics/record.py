@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
 from graphopt.diagnostics import tracer
 from graphopt.diagnostics.hint import Hint
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 #: Codes of hints that are given once per process.
 ONCE = frozenset({"tf32-off", "tf32-verification"})
@@ -26,7 +26,7 @@ class Record:
         self._hints: dict[Hint, None] = {}
         self._counters: Counter[str] = Counter()
         self._given = _given if given is None else given
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def hints(self) -> list[Hint]:

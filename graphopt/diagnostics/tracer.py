@@ -19,6 +19,7 @@ from graphopt.diagnostics.chrome_trace import chrome_events
 from graphopt.diagnostics.event_file import EventFile, Format, format_of
 from graphopt.diagnostics.events import VERSION, Phase
 from graphopt.settings import Settings
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 #: Numbers of graphs within this process.
 _numbers = itertools.count(1)
@@ -52,7 +53,7 @@ class Tracer:
         self._is_chrome = format_of(self.path, format) == "chrome"
         self._file = EventFile(self.path, as_array=self._is_chrome)
         self._named: set[tuple[int, int]] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @classmethod
     def of(cls, settings: Settings) -> Tracer | None:

@@ -25,11 +25,11 @@ from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.inputs.run_once import check_dtypes
 from graphopt.ir.signature import Signature
 from graphopt.ort.gpu_properties import gpu_properties
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import names_in
 from graphopt.specialization.size_checks import SizeChecks
+from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:

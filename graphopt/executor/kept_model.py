@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.process.fork_safe_lock import ForkSafeLock
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 
 class KeptModel:

@@ -20,7 +20,6 @@ from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations, Source
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.publish import ScratchFolder
 from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
@@ -28,6 +27,7 @@ from graphopt.specialization.guard_counts import GuardCounter, count_guards
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 #: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
 #: ``profiled``: for all inputs, and observes watched values; ``optimized``: for inputs that satisfy a guard.

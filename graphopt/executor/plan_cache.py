@@ -17,9 +17,9 @@ from graphopt.executor.plan_factory import PlanFactory
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.model_arguments import ModelLike, copy, loaded
 from graphopt.process import memory
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 from graphopt.specialization.ort_values import arrays_of
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 
 class PlanCache:

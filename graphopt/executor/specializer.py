@@ -27,12 +27,12 @@ from graphopt.executor.thread_local_switches import is_optimizing, is_profiling,
 from graphopt.executor.watched_values import AnotherThreadObserves, WatchedValues
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.profile import FusionStrategy, SpecializationKind, branch_inputs, guard_for_all
 from graphopt.specialization.guard_counts import GuardCounter
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.ort_values import kept_contents
 from graphopt.transforms.profile.instrument import Watch
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 #: Reasons for using the general plan: another thread creates the specialization, or there will be none.
 _IN_PROGRESS, _NOT_PROFILING = "a specialization is being made", "profiling is off"

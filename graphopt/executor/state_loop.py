@@ -14,10 +14,10 @@ from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.ort_values import interfaces, ort_value, owning_value, type_and_shape
 from graphopt.specialization.shared_buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
+from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import from_ort_value, native_feeds
 
 if TYPE_CHECKING:

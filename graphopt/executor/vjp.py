@@ -27,7 +27,7 @@ from graphopt.executor.kept_model import KeptModel
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.process.fork_safe_lock import ForkSafeLock
+from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native
 
 #: Maximum number of backward models for sets of absent cotangents; the least recently used one is dropped.

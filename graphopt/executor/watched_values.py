@@ -9,11 +9,11 @@ from typing import Any
 from graphopt import ir
 from graphopt.executor.profiled_plan import ProfiledPlan
 from graphopt.ort.devices import Device
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.instrumented_runs import InstrumentedRuns
 from graphopt.specialization.ort_values import arrays_of
 from graphopt.transforms.profile.instrument import Watch
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 
 class AnotherThreadObserves(Exception):

@@ -11,8 +11,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.export_body_values import export_body_value
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 #: Operators whose nodes can return values of their bodies as outputs.
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

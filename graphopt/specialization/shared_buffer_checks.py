@@ -18,10 +18,10 @@ from graphopt.context.context import context_for
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.inputs.shared_buffer_pairs import resolve_pairs
 from graphopt.ir.signature import Signature
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.output_shapes import OutputShapes, Shape
 from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue

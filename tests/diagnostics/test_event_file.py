@@ -89,6 +89,18 @@ def test_a_device_has_no_array(tmp_path: Path) -> None:
     EventFile(os.devnull).append([{"a": 1}])
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes")
+def test_a_pipe_needs_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device or address"):
+        EventFile(path).append([{"a": 1}])
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    EventFile(path).append([{"a": 1}])
+    assert os.read(reader, 100) == b'{"a": 1}\n'
+    os.close(reader)
+
+
 def test_the_suffix_selects_the_format() -> None:
     assert [format_of(Path(name)) for name in ("a.json", "a.jsonl", "a")] == ["chrome", "lines", "lines"]
     assert format_of(Path("a.json"), "lines") == "lines" and format_of(Path("a"), "chrome") == "chrome"

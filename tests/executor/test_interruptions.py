@@ -20,7 +20,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.process.fork_safe_lock import ForkSafeLock
+from graphopt.util.fork_safe_lock import ForkSafeLock
 from tests.model_testing import parse
 
 TEXT = "g (float[N] x) => (float[N] y) { a = Relu(x) y = Exp(a) }"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from graphopt.errors import GraphoptError, InvalidModel, unwritable
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.publish import ScratchFolder
 from graphopt.specialization.bundle.archive import extract
 from graphopt.specialization.bundle.manifest import Manifest
 from graphopt.specialization.bundle.read_manifest import read_manifest
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ from graphopt.ort.devices import Device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
-from graphopt.process.fork_safe_lock import ForkSafeLock
 from graphopt.specialization.bundle.check_target import (
     check_kernels,
     device_for,
@@ -40,6 +39,7 @@ from graphopt.specialization.run_features import RunFeatureOptions, RunFeatures
 from graphopt.specialization.shared_buffer_checks import BufferChecks, names_in
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
+from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ bounded: runs of further shapes are not captured.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -23,6 +22,7 @@ from graphopt.ort.devices import Device
 from graphopt.ort.session import FATAL
 from graphopt.specialization.input_layout import distinct_elements, is_aligned
 from graphopt.specialization.ort_values import ort_value
+from graphopt.util.fork_safe_lock import ForkSafeLock
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, RunOptions
@@ -93,7 +93,7 @@ class CapturedGraphs:
         self._inputs |= {argument.name: argument.type for argument in session.get_overridable_initializers()}
         self._outputs = [argument.name for argument in session.get_outputs()]
         self._graphs: dict[tuple[Any, ...], _Captured] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """The outputs as arrays that own their memory, in order."""
