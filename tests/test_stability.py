@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.debug import reproducer
+from graphopt.diagnostics import events
 from graphopt.ir import json as json_ir
 from graphopt.profile import profile
 from graphopt.specialization.bundle import manifest, names, read_manifest
@@ -27,6 +28,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encodi
             f"read versions {', '.join(map(str, read_manifest.PLAN_VERSIONS))} and {manifest.VERSION};",
         ),
         ("checkpoints", f"`version`: {step_plan._VERSION} "),
+        ("traces", f"`version`: {events.VERSION} "),
         ("reproducers", f"`format`: {reproducer._FORMAT} "),
     ],
 )
