@@ -26,11 +26,12 @@ def write_layouts(chosen: Assignment, cx: Context) -> int:
     Sites that exchange tensors in a changed layout form one rewrite.
     """
     changed = 0
-    for sites in _components(chosen):
+    for component in _components(chosen):
+        sites = component.sites
         action = cx.begin_rewrite(NAME, sites[0].node)
         if action is None:
             continue
-        made = _Rewrite(chosen, dict.fromkeys(sites), cx).run()
+        made = _Rewrite(chosen, dict.fromkeys(sites), component.tensors, cx).run()
         changed += len(sites)
         if not all(isinstance(site, NodeSite) for site in sites):
             cx.invalidate("layout")  # values of bodies keep their names, but have other shapes
@@ -38,7 +39,15 @@ def write_layouts(chosen: Assignment, cx: Context) -> int:
     return changed
 
 
-def _components(chosen: Assignment) -> list[list[Site]]:
+@dataclass
+class _Component:
+    """Connected sites in new layouts, in order, and the tensors that they write or read in these layouts."""
+
+    sites: list[Site] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+
+
+def _components(chosen: Assignment) -> list[_Component]:
     """The sites in new layouts, grouped by the tensors that they share."""
     parent = {site: site for site in chosen.flow.sites if site in chosen.at and chosen.at[site] != site.own}
 
@@ -51,15 +60,23 @@ def _components(chosen: Assignment) -> list[list[Site]]:
     rebuilt: dict[ir.Node | ir.Graph, Site] = {
         site.node: site for site in parent if isinstance(site, NodeSite)
     }
+    touched: list[tuple[Tensor, Site]] = []
     for tensor in chosen.flow.tensors.values():
+        moved = [site for site in (tensor.writer, *(r.site for r in tensor.readings)) if site in parent]
+        if not moved:
+            continue
+        assert moved[0] is not None
+        touched.append((tensor, moved[0]))
         # a rebuilt node may also read tensors whose layout it does not change
-        users = [rebuilt.get(r.use.place, r.site) for r in tensor.readings]
-        near = [site for site in (tensor.writer, *users) if site is not None and site in parent]
-        for one, other in pairwise(near):
+        others = [rebuilt[r.use.place] for r in tensor.readings if r.use.place in rebuilt]
+        for one, other in pairwise([*moved, *others]):
+            assert one is not None and other is not None
             parent[find(other)] = find(one)
-    groups: dict[Site, list[Site]] = {}
+    groups: dict[Site, _Component] = {}
     for site in parent:
-        groups.setdefault(find(site), []).append(site)
+        groups.setdefault(find(site), _Component()).sites.append(site)
+    for tensor, site in touched:
+        groups[find(site)].tensors.append(tensor)
     return list(groups.values())
 
 
@@ -76,6 +93,7 @@ class _Rewrite:
 
     Attributes:
         sites: the sites that get new layouts, in order.
+        tensors: the tensors that they write or read.
         versions: by tensor, the values with its contents, by layout.
         redirected: the new values of uses, which are set at the end: facts about the old values are needed
             until then.
@@ -85,6 +103,7 @@ class _Rewrite:
 
     chosen: Assignment
     sites: dict[Site, None]
+    tensors: list[Tensor]
     cx: Context
     versions: dict[Tensor, dict[Perm, ir.Value]] = field(default_factory=dict)
     redirected: list[tuple[Use, ir.Value, Perm]] = field(default_factory=list)
@@ -94,9 +113,8 @@ class _Rewrite:
     def run(self) -> list[ir.Node]:
         """Rebuild the nodes, redirect the uses, and remove the old nodes; returns the new nodes."""
         flow = self.chosen.flow
-        touched = self._touched()
         by_place: dict[ir.Node | ir.Graph, dict[int, tuple[Tensor, Reading]]] = {}
-        for tensor in touched:
+        for tensor in self.tensors:
             for reading in tensor.readings:
                 by_place.setdefault(reading.use.place, {})[reading.use.index] = tensor, reading
         rebuilt = {site.node: site for site in self.sites if isinstance(site, NodeSite)}
@@ -110,16 +128,10 @@ class _Rewrite:
         sources = list(dict.fromkeys(site.node for site in self.sites))
         self.cx.edit.note_origin(self.made, sources, NAME)
         self._redirect()
-        self._remove_old([*rebuilt, *(alias.producer() for tensor in touched for alias in tensor.aliases)])
+        self._remove_old(
+            [*rebuilt, *(alias.producer() for tensor in self.tensors for alias in tensor.aliases)]
+        )
         return self.made
-
-    def _touched(self) -> list[Tensor]:
-        """The tensors that the sites write or read."""
-        return [
-            tensor
-            for tensor in self.chosen.flow.tensors.values()
-            if tensor.writer in self.sites or any(reading.site in self.sites for reading in tensor.readings)
-        ]
 
     def _placement(self, site: Site | None) -> Placement:
         if site is None:

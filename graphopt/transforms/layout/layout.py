@@ -46,6 +46,7 @@ class Layout(Pass):
 
     name: ClassVar[str] = NAME
     for_speed: ClassVar[bool] = True
+    tags: ClassVar[tuple[str, ...]] = ("onnxruntime:TransposeOptimizer",)
     convolutions: bool = True
     force: bool = False
 

@@ -250,6 +250,17 @@ def test_a_refused_rewrite_changes_nothing() -> None:
     assert ir.to_bytes(model) == before
 
 
+def test_long_chains() -> None:
+    steps = []
+    for index in range(700):
+        x = f"w{index}" if index else "x"
+        steps.append(f"t{index} = Transpose <perm = [1, 0]> ({x}) u{index} = Abs(t{index})")
+        steps.append(f"v{index} = Transpose <perm = [1, 0]> (u{index}) w{index + 1} = Neg(v{index})")
+    model = parse(f"g (float[2,3] x) => (float w700) {{ {' '.join(steps)} }}")
+    run_pipeline(model, "layout")
+    assert ops(model) == ["Abs", "Neg"] * 700
+
+
 def test_overridable_initializers_and_graph_inputs_are_not_changed() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2,3] x, float[3,2] k = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}) => (float z) {
