@@ -180,7 +180,8 @@ def _rotary_operator(
         inputs = [data, *tables]
     else:
         rows = heads is not None or axis == 1
-        at = np.array([0]) if shared else _position_ids(op, m, tables[0], data, (0, 1 if rows else 2))
+        sized, length = (data, 1) if rows else (whole.source, 2)  # no Slice that only a Shape would read
+        at = np.array([0]) if shared else _position_ids(op, m, tables[0], sized, (0, length))
         inputs = [data, at, *tables]
     rotated = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
     if heads is not None:
