@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 
 from graphopt.diagnostics import tracer
@@ -40,6 +40,10 @@ class Record:
         with self._lock:
             return dict(sorted(self._counters.items()))
 
+    def counter_line(self) -> str | None:
+        """The counters as a line of a report; ``None`` without any."""
+        return counter_line(self.counters)
+
     def hint(self, hint: Hint) -> None:
         """Add a hint, unless it was given before."""
         with self._lock:
@@ -60,6 +64,12 @@ class Record:
         with self._lock:
             self._hints |= dict.fromkeys(hints)
             self._counters.update(counters)
+
+
+def counter_line(counters: Mapping[str, int]) -> str | None:
+    """``counters`` as a line of a report; ``None`` without any."""
+    shown = ", ".join(f"{name} {count:,}" for name, count in counters.items())
+    return f"  counters  {shown}" if shown else None
 
 
 #: Codes of the hints of :data:`ONCE` that this process has given.

@@ -122,6 +122,15 @@ def test_commands(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
     assert json.loads(outcome.out)["hints"] == [] and "hint" not in outcome.err
 
 
+def test_counters_are_details(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "float.onnx"
+    onnx.save(ir.to_proto(parse(_FLOAT)), path)
+    assert "counters" not in invoke("run", path).err
+    outcome = invoke("run", path, "-v")
+    assert "  counters  calls of child processes " in outcome.err
+    assert json.loads(invoke("run", path, "--json").out)["counters"]["calls of child processes"] > 0
+
+
 def test_doctor(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
     path = tmp_path / "bf16.onnx"
     onnx.save(ir.to_proto(parse(_PRODUCT)), path)

@@ -217,6 +217,7 @@ def command(
         status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
         notes=notes,
         record=run.record,
+        is_verbose=run.verbose > 0,
     )
 
 

@@ -167,6 +167,7 @@ def command(
         [_table(trial)],
         notes=notes,
         record=run.record,
+        is_verbose=run.verbose > 0,
     )
 
 

@@ -90,7 +90,9 @@ def command(
     equal = verdict.ok and verdict.unverifiable is None
     status = ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
     text = _text(verdict, run.verbose)
-    return Output(verdict_dict(verdict), text, status=status, notes=notes, record=run.record)
+    return Output(
+        verdict_dict(verdict), text, status=status, notes=notes, record=run.record, is_verbose=run.verbose > 0
+    )
 
 
 def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:

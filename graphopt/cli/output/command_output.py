@@ -26,6 +26,7 @@ class Output:
         status: the exit status.
         notes: lines on stderr below the text, which ``-q`` omits.
         record: the hints and counters of the command, if it shows them: hints are notes, and both are JSON.
+        is_verbose: whether counters are notes, too.
     """
 
     data: Any
@@ -34,6 +35,7 @@ class Output:
     status: int = 0
     notes: Sequence[str] = ()
     record: Record | None = None
+    is_verbose: bool = False
 
     def to_dict(self) -> Any:
         """The value for ``--json``."""
@@ -62,3 +64,6 @@ class Output:
         hints = [] if self.record is None else self.record.hints
         for note in (*self.notes, *(line for hint in hints for line in hint.lines())):
             console.note(note)
+        line = None if self.record is None or not self.is_verbose else self.record.counter_line()
+        if line is not None:
+            console.note(line)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from graphopt.diagnostics.record import counter_line
 from graphopt.instrument.file_growth import growth_lines
 from graphopt.instrument.model_summary import Interface
 from graphopt.instrument.report.variants import variant_lines
@@ -59,8 +60,8 @@ def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterato
         yield from verdict_lines(report.verdict, verbose, warned=warned)
     for hint in report.hints:
         yield from hint.lines()
-    if verbose and report.counters:
-        yield f"  counters  {', '.join(f'{name} {count:,}' for name, count in report.counters.items())}"
+    if verbose and (line := counter_line(report.counters)) is not None:
+        yield line
     if report.cached:
         yield f"  cached    the result of an earlier run (graphopt cache show {report.cached[:12]})"
 
