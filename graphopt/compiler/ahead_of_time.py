@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimize, with_fuser
 from graphopt.compiler.provenance import provenance_of
 from graphopt.compiler.specialization import specialize
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unwritable
 from graphopt.fusion.kernel_library import common_library
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, PathLike
@@ -110,7 +111,7 @@ def bundle_path(model: ModelLike, path: PathLike | None) -> Path:
 
     if path is not None:
         return Path(path)
-    if isinstance(model, (str, Path)):
+    if isinstance(model, (str, os.PathLike)):
         return Path(model).with_suffix(SUFFIX)
     raise UsageError("a model in memory has no name to derive that of its bundle from", hint="give a path")
 
@@ -151,7 +152,7 @@ def _kernels(
     models = [found.general, *(branch.model for branch in found.branches)]
     library = common_library(models, env.settings, env.target, levels or None)
     if library is None:
-        idle = "--cpu-level has no effect: the result has no native kernels"
+        idle = "the CPU levels have no effect, because the result has no native kernels"
         return BundleKernels(), [idle] if levels else []
     if library.path is None:
         return BundleKernels(), list(library.remarks)
@@ -165,8 +166,11 @@ def _write(found: Specialized, target: Path, kernels: BundleKernels, *, archive:
 
     if not archive:
         return {file.name: file.stat().st_size for file in save_with_kernels(found, target, kernels)}
-    with publish.ScratchFolder() as folder:
-        files = write_files(found, folder, kernels)
+    with publish.ScratchFolder(target.absolute().parent, f".{target.name}") as folder:
+        try:
+            files = write_files(found, folder, kernels)
+        except OSError as error:
+            raise unwritable(target, error) from error
         check_replaceable_archive(target)
         write_archive(files, target)
         return {file.name: file.stat().st_size for file in files}

@@ -11,6 +11,7 @@ import onnx
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
+from graphopt.cost.select_table import SHIPPED
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import OPTIONS
 from graphopt.settings import Settings, cache_role
@@ -34,13 +35,18 @@ def provenance_of(env: Environment, model: ModelLike, original: ir.Model) -> Pro
 def recorded_settings(env: Environment) -> dict[str, Any]:
     """The settings and options that differ from their defaults and can change results, as JSON.
 
-    Objects, such as a caller's passes, are replaced by the names of their types.
+    Objects, such as a caller's passes, are replaced by the names of their types. Folders of external data are
+    left out, and so is the choice of the shipped costs, which is the default on machines without calibration.
     """
     found: dict[str, Any] = {}
     for item in dataclasses.fields(Settings):
         value = getattr(env.settings, item.name)
-        if value != item.default and cache_role(item.name) == "key":
+        if value != item.default and cache_role(item.name) == "key" and item.name != "allow_external":
             found[item.name] = _plain(value)
+    if "costs" in found:  # shipped tables have a name, others a path, which differs between machines
+        found["costs"] = Path(found["costs"]).name
+    if found.get("costs") == SHIPPED:
+        del found["costs"]
     for name, value in env.given.items():
         if name in OPTIONS and _is_recorded(name) and value not in (None, (), {}, False):
             found[name] = _plain(value)

@@ -167,7 +167,6 @@ def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["bench", "m.bundle"],
         ["run", "m.bundle", "--inputs", "m.bundle"],
         ["verify", "m.bundle", "m.bundle"],
         ["optimize", "m.bundle", "-o", "o.onnx"],

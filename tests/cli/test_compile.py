@@ -158,6 +158,40 @@ def test_only_bundles_are_trusted(invoke: Invoke, model: str, command: list[str]
     assert done.status == 2 and "--trusted has no effect on m.onnx" in done.err
 
 
+def test_suffix_of_bundles_names_the_command(invoke: Invoke, model: str) -> None:
+    done = invoke("optimize", model, "-o", "out.gopt")
+    assert done.status == 2 and "hint: graphopt compile MODEL -o out.gopt writes a bundle" in done.err
+
+
+@pytest.mark.parametrize("form", [[], ["--zip"]])
+def test_bench_measures_the_variant_for_the_inputs(invoke: Invoke, model: str, form: list[str]) -> None:
+    assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
+    done = invoke("compile", model, "--profile", "p.json", "--no-verify", *form)
+    assert done.status == 0, done.err
+    bench = [
+        "bench",
+        "--rounds",
+        1,
+        "--processes",
+        1,
+        "--warmup",
+        1,
+        "--json",
+        "--input-shape",
+        "x:4x16,3x16",
+    ]
+    found = json.loads(invoke(*bench, model, "m.gopt").out)["tables"]
+    names = [[row["name"] for row in table["models"]] for table in found]
+    assert names == [["m.onnx", "m.gopt (static-2)"], ["m.onnx", "m.gopt (general)"]]
+    found = json.loads(invoke(*bench, "m.gopt").out)["tables"]
+    assert [[row["name"] for row in table["models"]] for table in found] == [
+        ["general", "static-2"],
+        ["general"],
+    ]
+    done = invoke("bench", "m.gopt", "--against", "onnxslim")
+    assert done.status == 2 and "--against needs one model; several, and bundles, are compared" in done.err
+
+
 def test_moved_bundle_runs(invoke: Invoke, model: str) -> None:
     assert invoke("compile", model, "--no-verify").status == 0
     Path("other").mkdir()

@@ -36,6 +36,8 @@ COMMANDS = {
     ],
     "run IN --input-shape x:300,128 -o out.npz": ["out.npz"],
     "optimize IN -o out --no-verify --profile PROFILE --emit bundle": ["out"],
+    "compile IN -o out --no-verify": ["out"],
+    "compile IN -o out --no-verify --zip": ["out"],
 }
 
 

@@ -67,6 +67,7 @@ COMMANDS = {
         "--plot",
         "p.svg",
     ],
+    "compile": ["compile", "M", "-o", "out.gopt", "--zip", "--report", "r.json"],
     "calibrate": ["calibrate", "--show", "-o", "costs.json"],
     "convert": ["convert", "M", "m.json", "--threshold", "64KiB"],
     "bisect": ["bisect", "M", "--check", "valid", "--post-pass", f"{BROKEN}:RenameInput"],

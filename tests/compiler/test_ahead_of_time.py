@@ -71,7 +71,6 @@ def test_default_is_a_folder_beside_the_model(path: Path) -> None:
 def test_manifest_records_the_original_and_the_settings(path: Path, tmp_path: Path) -> None:
     graphopt.aot_compile(path, tmp_path / "m", exact=True, dims={"N": 4}, verify=False, device="cpu")
     manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
-    manifest["settings"].pop("costs", None)  # of the environment of tests
     assert manifest["original"]["file"] == "m.onnx" and len(manifest["original"]["sha256"]) == 64
     assert manifest["model"] == ir.fingerprint(parse(MODEL), names=True)
     assert manifest["settings"] == {
@@ -211,7 +210,7 @@ def test_levels_limit_the_library(path: Path, tmp_path: Path) -> None:
 
 def test_levels_without_kernels_are_remarked(path: Path, tmp_path: Path) -> None:
     done = graphopt.aot_compile(path, tmp_path / "m", verify=False, cpu_levels=[3])
-    assert "--cpu-level has no effect: the result has no native kernels" in done.report.remarks
+    assert any("the CPU levels have no effect" in remark for remark in done.report.remarks)
     assert done.cpu_levels == () and not Bundle(done.path).manifest.kernels
 
 

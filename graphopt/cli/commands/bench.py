@@ -24,9 +24,11 @@ from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.ort.session_options import SessionChoice
-    from graphopt.timing.bench import Contestant
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.timing.bench import Contestant, Result
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
@@ -34,6 +36,8 @@ graphopt bench model.onnx --against original,onnxslim --input-shape x:1x3x224x22
 graphopt bench model.onnx --fuser native
 graphopt bench decoder.onnx --share-buffers 'past*=present*'
 graphopt bench a.onnx b.onnx --processes 15 --plot speed.svg
+graphopt bench model.onnx model.gopt --input-shape x:1x64
+graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx --device cuda --cuda-graph --hot
 """
 
@@ -125,6 +129,7 @@ cuda_flags = shared_options.values_of(
 @shared_options.device_options
 @shared_options.session_options
 @shared_options.kernel_options
+@shared_options.trusted_option
 @cuda_flags
 @check_sizes_option
 @shared_options.model_options
@@ -138,6 +143,7 @@ def command(
     cuda: CudaFlags,
     session_options: bool,
     kernels: bool,
+    trusted: bool,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
     check_sizes: bool,
@@ -146,8 +152,9 @@ def command(
 
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. With several models, each is compared with the first. The models take turns, in
-    fresh processes. The original is also compared with itself; differences within the range of these ratios
-    count as noise. With --share-buffers, timed runs write outputs over inputs. Each shape has a table:
+    fresh processes. For a bundle, the variant that the inputs select is measured; a bundle alone is compared
+    with its general model. The original is also compared with itself; differences within the range of these
+    ratios count as noise. With --share-buffers, timed runs write outputs over inputs. Each shape has a table:
     --input-shape x:1x8,4x8 prints two. Exit status 6 if one of the models does not run on the inputs of the
     first.
     """
@@ -160,6 +167,8 @@ def command(
     from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.ir.signature import Signature
     from graphopt.ort.gpu_properties import gpu_properties
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.alternating_runs import RaceLimits
@@ -169,49 +178,60 @@ def command(
     grid = parse_shape_sets(input_shapes)
     inputs = InputOptions.parse((), input_files, run.settings.seed)
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
-    _check_models(models)
-    _check_against(models, against)
-    loaded = [api.load_model(path) for path in models]  # errors precede the line about the device
+    bundles = {path: Bundle(path, trusted=trusted) for path in models if api.is_bundle(path)}
+    resolve_options.check_trusted(next(iter(bundles), models[0]), trusted=trusted)
+    _check_against(models, against, has_bundles=bool(bundles))
+    # errors precede the line about the device
+    loaded = [
+        bundles[path].model(GENERAL_NAME) if path in bundles else api.load_model(path) for path in models
+    ]
     inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
-    device = resolve_options.chosen_device(run)
+    device = next(iter(bundles.values())).device if bundles else resolve_options.chosen_device(run)
     provider_options = cuda_options(device, **asdict(cuda))
     gpu = gpu_properties(device)
     uses_tf32 = provider_options.get("use_tf32") == "1"
     for hint in model_hints(loaded[0], device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
         run.record.hint(hint)
-    results = []
+    results: list[Result] = []
+    failed: dict[str, Contestant] = {}
     with publish.ScratchFolder() as folder, naming_bf16(lambda: loaded[0], device):
-        contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
-        contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
-        provider_options = _without_obstructed_graphs(run, contestants, device, provider_options)
+        makes = _Contestants(run, folder, device, kernels, bundles)
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
-        bench = Bench(
-            contestants,
-            device,
-            chosen.threads,
-            provider_options,
-            limits,
-            session_options,
-            shared,
-            _check_sizes if check_sizes else None,
-        )
+        contestants: list[Contestant] = []
         for shapes in grid:
+            of_shapes = replace(inputs, shapes=shapes)
+            if bundles or not contestants:
+                contestants = (
+                    makes.chosen(models, loaded[0], of_shapes)
+                    if bundles
+                    else makes.all(models, against, peer_python)
+                )
+                contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
+                provider_options = _without_obstructed_graphs(run, contestants, device, provider_options)
+            bench = Bench(
+                contestants,
+                device,
+                chosen.threads,
+                provider_options,
+                limits,
+                session_options,
+                shared,
+                _check_sizes if check_sizes else None,
+            )
             with run.console.progress("timing") as advance:
-                results.append(bench.run(replace(inputs, shapes=shapes), advance))
+                results.append(bench.run(of_shapes, advance))
             run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
+            if not failed:
+                failures = {row.name for row in results[-1].rows if row.failure}
+                failed = {one.name: one for one in contestants if one.name in failures - {*against}}
     notes = []
     if chosen.plot is not None:
         publish.write(chosen.plot, drawing(results))
         notes.append(f"  wrote     {chosen.plot}")
-    failed = [
-        one
-        for one in contestants
-        if one.name not in against and any(row.name == one.name and row.failure for row in results[0].rows)
-    ]
     if failed and len(models) > 1:
-        notes.append(f"hint: {_other_inputs(loaded[0], failed[0].model)}")
+        notes.append(f"hint: {_other_inputs(loaded[0], next(iter(failed.values())).model)}")
     return Output(
         {**bench.facts(), "tables": [result.to_dict() for result in results]},
         status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
@@ -252,25 +272,14 @@ def _without_obstructed_graphs(
 # Compared models ---------------------------------------------------------------------------------
 
 
-def _check_models(models: Sequence[Path]) -> None:
-    from graphopt import api
-
-    for path in models:
-        if api.is_bundle(path):
-            raise UsageError(
-                f"{path} is a bundle; bench compares models",
-                hint="name the models in it; graphopt inspect lists their assumptions",
-            )
-
-
-def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
+def _check_against(models: Sequence[Path], against: Sequence[str], *, has_bundles: bool) -> None:
     from graphopt.timing.other_optimizers import PEERS
 
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
             raise unknown("tool", name, [_ORIGINAL, *PEERS])
-    if len(models) > 1:
-        why = "needs one model; several are compared without changes"
+    if len(models) > 1 or has_bundles:
+        why = "needs one model; several, and bundles, are compared without changes"
         hint = "leave it out, or bench one model at a time"
         if against:
             raise UsageError(f"--against {why}", hint=hint)
@@ -291,10 +300,12 @@ def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
 class _Contestants:
     """Creates the files of the compared models in a folder."""
 
-    def __init__(self, run: Run, folder: Path, device: Device, kernels: bool) -> None:
+    def __init__(
+        self, run: Run, folder: Path, device: Device, kernels: bool, bundles: Mapping[Path, Bundle]
+    ) -> None:
         self._run = run
         self._folder = folder
-        self._device, self._kernels = device, kernels
+        self._device, self._kernels, self._bundles = device, kernels, bundles
 
     def all(self, models: Sequence[Path], against: Sequence[str], python: str) -> list[Contestant]:
         """The models, the original first."""
@@ -308,6 +319,32 @@ class _Contestants:
         peers = [name for name in dict.fromkeys(against) if name != _ORIGINAL]
         found = [original, *self._peers(peers, python, original.path)]
         return [*found, self._optimized_contestant(path)]
+
+    def chosen(self, models: Sequence[Path], original: ir.Model, inputs: InputOptions) -> list[Contestant]:
+        """The models, and the variants of bundles for the ``inputs`` of ``original``, the first model."""
+        from graphopt.inputs.run_once import try_out
+        from graphopt.specialization.bundle.names import GENERAL_NAME
+
+        feeds = try_out(original, inputs, device=self._device, typical=True).feeds
+        if len(models) == 1:
+            bundle = self._bundles[models[0]]
+            variants = dict.fromkeys([GENERAL_NAME, bundle.choose(feeds)])
+            return [self._variant(name, bundle, name) for name in variants]
+        found = []
+        for name, path in zip(_names(models), models, strict=True):
+            if path in self._bundles:
+                variant = self._bundles[path].choose(feeds)
+                found.append(self._variant(f"{name} ({variant})", self._bundles[path], variant))
+            else:
+                found.append(self._unchanged_contestant(name, path))
+        return found
+
+    def _variant(self, name: str, bundle: Bundle, variant: str) -> Contestant:
+        """A variant of a bundle, with its kernels."""
+        from graphopt.timing.bench import Contestant
+
+        choice = bundle.libraries(variant).choice if self._kernels else None
+        return Contestant.of(name, bundle.path(variant), bundle.model(variant), choice)
 
     def _unchanged_contestant(self, name: str, path: Path) -> Contestant:
         """A model without changes; formats that onnxruntime does not read are written as ONNX."""

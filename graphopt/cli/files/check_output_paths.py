@@ -70,6 +70,8 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         hint = "the suffix determines the format"
         if path.suffix == ".bundle":
             hint = "graphopt optimize MODEL -o FOLDER --profile FILE.json --emit bundle writes a bundle"
+        elif path.suffix == ".gopt":
+            hint = f"graphopt compile MODEL -o {path} writes a bundle"
         raise UsageError(f"{path} needs the suffix {text}", hint=hint)
     _check_access(path if special else path.parent, path)
     if publish.is_protected(path):

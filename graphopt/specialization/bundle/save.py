@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from graphopt import ir, publish
@@ -150,7 +151,8 @@ def _operators(models: Mapping[str, ir.Model], runtime: Target) -> Operators:
     needed: dict[str, None] = {}
     provided = {*runtime.domains, "", graphopt_operators.NATIVE_DOMAIN}
     for model in models.values():
-        for domain, version in model.graph.opset_imports.items():
+        scopes = (model.graph, *(function.graph for function in model.functions.values()))
+        for domain, version in chain.from_iterable(scope.opset_imports.items() for scope in scopes):
             opsets[domain] = max(version, opsets.get(domain, 0))
         for graph in ir.graphs_of(model):
             for node in graph:
