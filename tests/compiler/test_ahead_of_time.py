@@ -191,6 +191,10 @@ def test_only_trusted_bundles_load_their_library(
     _assert_correct(other, path)
     (own,) = other.libraries("general").paths
     assert Path(own).parent != tmp_path / "m" and built
+    built.clear()
+    plain = Bundle(tmp_path / "m", trusted=True, kernels=False)
+    _assert_correct(plain, path)
+    assert not plain.libraries("general").paths and not built
 
 
 @compiled

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
+from graphopt.cli.files.compared_models import ORIGINAL, ComparedModels
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.run_features import check_sizes_option, cuda_graph_option
 from graphopt.cli.options import completion_values, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes_file
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
+from graphopt.errors import ExitStatus, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
-    from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
-    from graphopt.ort.session_options import SessionChoice
-    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.timing.bench import Contestant, Result
 
 EXAMPLE = """
@@ -40,8 +36,6 @@ graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx --device cuda --cuda-graph --hot
 """
-
-_ORIGINAL = "original"
 
 
 @dataclass(frozen=True)
@@ -178,7 +172,7 @@ def command(
     grid = parse_shape_sets(input_shapes)
     inputs = InputOptions.parse((), input_files, run.settings.seed)
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
-    bundles = {path: Bundle(path, trusted=trusted) for path in models if api.is_bundle(path)}
+    bundles = {path: Bundle(path, trusted=trusted, kernels=kernels) for path in models if api.is_bundle(path)}
     resolve_options.check_trusted(next(iter(bundles), models[0]), trusted=trusted)
     _check_against(models, against, has_bundles=bool(bundles))
     # errors precede the line about the device
@@ -195,7 +189,7 @@ def command(
     results: list[Result] = []
     failed: dict[str, Contestant] = {}
     with publish.ScratchFolder() as folder, naming_bf16(lambda: loaded[0], device):
-        makes = _Contestants(run, folder, device, kernels, bundles)
+        makes = ComparedModels(run, folder, device, kernels, bundles)
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
@@ -276,8 +270,8 @@ def _check_against(models: Sequence[Path], against: Sequence[str], *, has_bundle
     from graphopt.timing.other_optimizers import PEERS
 
     for name in against:
-        if name != _ORIGINAL and name not in PEERS:
-            raise unknown("tool", name, [_ORIGINAL, *PEERS])
+        if name != ORIGINAL and name not in PEERS:
+            raise unknown("tool", name, [ORIGINAL, *PEERS])
     if len(models) > 1 or has_bundles:
         why = "needs one model; several, and bundles, are compared without changes"
         hint = "leave it out, or bench one model at a time"
@@ -295,133 +289,3 @@ def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
         return "--input-shape or --input chooses inputs that all models accept"
     dims = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
     return f"{dims} or --input-shape chooses inputs that both models accept"
-
-
-class _Contestants:
-    """Creates the files of the compared models in a folder."""
-
-    def __init__(
-        self, run: Run, folder: Path, device: Device, kernels: bool, bundles: Mapping[Path, Bundle]
-    ) -> None:
-        self._run = run
-        self._folder = folder
-        self._device, self._kernels, self._bundles = device, kernels, bundles
-
-    def all(self, models: Sequence[Path], against: Sequence[str], python: str) -> list[Contestant]:
-        """The models, the original first."""
-        if len(models) > 1:
-            return [
-                self._unchanged_contestant(name, path)
-                for name, path in zip(_names(models), models, strict=True)
-            ]
-        (path,) = models
-        original = self._unchanged_contestant(_ORIGINAL, path)
-        peers = [name for name in dict.fromkeys(against) if name != _ORIGINAL]
-        found = [original, *self._peers(peers, python, original.path)]
-        return [*found, self._optimized_contestant(path)]
-
-    def chosen(self, models: Sequence[Path], original: ir.Model, inputs: InputOptions) -> list[Contestant]:
-        """The models, and the variants of bundles for the ``inputs`` of ``original``, the first model."""
-        from graphopt.inputs.run_once import try_out
-        from graphopt.specialization.bundle.names import GENERAL_NAME
-
-        feeds = try_out(original, inputs, device=self._device, typical=True).feeds
-        if len(models) == 1:
-            bundle = self._bundles[models[0]]
-            variants = dict.fromkeys([GENERAL_NAME, bundle.choose(feeds)])
-            return [self._variant(name, bundle, name) for name in variants]
-        found = []
-        for name, path in zip(_names(models), models, strict=True):
-            if path in self._bundles:
-                variant = self._bundles[path].choose(feeds)
-                found.append(self._variant(f"{name} ({variant})", self._bundles[path], variant))
-            else:
-                found.append(self._unchanged_contestant(name, path))
-        return found
-
-    def _variant(self, name: str, bundle: Bundle, variant: str) -> Contestant:
-        """A variant of a bundle, with its kernels."""
-        from graphopt.timing.bench import Contestant
-
-        choice = bundle.libraries(variant).choice if self._kernels else None
-        return Contestant.of(name, bundle.path(variant), bundle.model(variant), choice)
-
-    def _unchanged_contestant(self, name: str, path: Path) -> Contestant:
-        """A model without changes; formats that onnxruntime does not read are written as ONNX."""
-        from graphopt import api
-        from graphopt.timing.bench import Contestant
-
-        model = api.load_model(path)
-        if path.suffix != ".onnx" or self._run.settings.allow_external:
-            path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
-            api.save(model, path)
-        return Contestant.of(name, path, model, self._kernel_options_of(model))
-
-    def _optimized_contestant(self, path: Path) -> Contestant:
-        from graphopt import api
-        from graphopt.timing.bench import Contestant
-
-        compiler = self._run.compiler
-        text = compiler.settings.pipeline
-        with self._run.console.progress("optimizing"):
-            # outputs are compared on the same inputs as latencies
-            model, _ = compiler.optimize(path, verify=False, strict=True)
-        target = self._folder / "graphopt.onnx"
-        api.save(model, target)
-        name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
-        name = "graphopt native" if text == "native" else name
-        return Contestant.of(name, target, model, self._kernel_options_of(model))
-
-    def _kernel_options_of(self, model: ir.Model) -> SessionChoice:
-        """The session options that ``model`` needs: its kernels."""
-        with self._run.console.progress("kernels") as advance:
-            return resolve_options.libraries_of(self._run, model, self._device, self._kernels, advance).choice
-
-    def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
-        if not names:
-            return
-        from graphopt.timing import other_optimizers
-
-        try:
-            versions = other_optimizers.versions(python)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise UsageError(f"--peer-python: {python} does not run as a Python interpreter") from error
-        for name in names:
-            if name not in versions:
-                raise UsageError(
-                    f"{name} is not installed for {python}",
-                    hint=f"pip install {name}, or name another interpreter with --peer-python",
-                )
-            with self._run.console.progress(name):
-                yield self._peer(name, python, source)
-
-    def _peer(self, name: str, python: str, source: Path) -> Contestant:
-        """The result of another tool for the original; if the tool fails, a contestant with the reason."""
-        from graphopt import ir
-        from graphopt.timing import other_optimizers
-        from graphopt.timing.bench import Contestant
-
-        target = self._folder / name / "model.onnx"
-        target.parent.mkdir()
-        arguments = [*other_optimizers.command(python, name), str(source.absolute()), str(target)]
-        done = subprocess.run(arguments, cwd=target.parent, capture_output=True, text=True, check=False)
-        if done.returncode or not target.is_file():
-            words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
-            return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
-        model = None
-        with contextlib.suppress(GraphoptError):  # graphopt may reject a file that onnxruntime reads
-            model = ir.load(target)
-        return Contestant.of(name, target, model)
-
-
-def _names(models: Sequence[Path]) -> list[str]:
-    """Names of the models: the file names, or the paths where file names are equal."""
-    stems = [path.stem for path in models]
-    if len(set(stems)) == len(stems):
-        return stems
-    names = [str(path) for path in models]
-    return (
-        [f"{name} ({number})" for number, name in enumerate(names, 1)]
-        if len(set(names)) < len(names)
-        else names
-    )

@@ -114,6 +114,7 @@ def command(
             optimizations=optimizations,
             session_options=session_options,
             trusted=trusted,
+            kernels=kernels,
             cuda_graph=cuda_graph,
             check_sizes=check_sizes,
         )

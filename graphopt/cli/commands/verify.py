@@ -17,6 +17,7 @@ from graphopt.errors import ExitStatus, UsageError
 from graphopt.util.text_tables import Block, Line, Table, counted
 
 if TYPE_CHECKING:
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.verification.verdict import Verdict
 
 EXAMPLE = """
@@ -63,13 +64,15 @@ def command(
     from graphopt import api
     from graphopt.instrument.report import verdict_dict
     from graphopt.ir.signature import Signature, fixed_dims
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.verification.verdict import INPUTS_HINT
 
     resolve_options.check_trusted(original if candidate is None else candidate, trusted=trusted)
     if candidate is None:
-        return _check_bundle(run, original, trusted=trusted)
+        return _check_bundle(run, original, trusted=trusted, kernels=kernels)
     if api.is_bundle(candidate):
-        return _verify_bundle(run, original, candidate, signature=signature, trusted=trusted)
+        bundle = Bundle(candidate, trusted=trusted, kernels=kernels)
+        return _verify_bundle(run, original, bundle, signature=signature)
     loaded = [api.load_model(path) for path in (original, candidate)]  # errors first
     device = resolve_options.chosen_device(run)
     with run.console.progress("verifying") as advance:
@@ -95,7 +98,7 @@ def command(
     )
 
 
-def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:
+def _check_bundle(run: Run, path: Path, *, trusted: bool, kernels: bool) -> Output:
     """Check the files, the target and the sessions of a bundle."""
     from graphopt import api
     from graphopt.specialization.bundle.loaded_bundle import Bundle
@@ -106,7 +109,7 @@ def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:
             hint="graphopt verify MODEL RESULT; a bundle is checked alone",
         )
     resolve_options.check_idle(["Verification", "Inputs"], "needs a model to compare with", "leave it out")
-    bundle = Bundle(path, trusted=trusted)
+    bundle = Bundle(path, trusted=trusted, kernels=kernels)
     sums = bundle.manifest.sums
     table = Table(["file", "bytes", "SHA-256", ""], "<><<")
     for file, size in bundle.sizes.items():
@@ -135,11 +138,10 @@ def _check_bundle(run: Run, path: Path, *, trusted: bool) -> Output:
     )
 
 
-def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool, trusted: bool) -> Output:
+def _verify_bundle(run: Run, original: Path, bundle: Bundle, *, signature: bool) -> Output:
     """Compare variants with the original where their guards hold, and the general model on all inputs."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
@@ -147,7 +149,7 @@ def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool
         raise UsageError(
             "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes"
         )
-    bundle, model = Bundle(candidate, trusted=trusted), api.load_model(original)
+    model = api.load_model(original)
     of_bundle = run.compiler.having({"device": bundle.device})
     guards = {variant.name: variant.guard for variant in bundle.manifest.variants}
     found = {}

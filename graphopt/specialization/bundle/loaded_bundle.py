@@ -69,6 +69,7 @@ class Bundle:
             Otherwise damage is not detected.
         trusted: load the bundle's own library of kernels, which is code. By default, kernels are built from
             their definitions in the models, or loaded from the store.
+        kernels: run native groups by kernels; otherwise, onnxruntime runs their nodes.
         check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
             the session that it affects.
         features: CUDA graphs and checks of inputs (:class:`.RunFeatures`).
@@ -100,6 +101,7 @@ class Bundle:
         prepack: bool = False,
         check: bool = True,
         trusted: bool = False,
+        kernels: bool = True,
         check_target: bool = True,
         **features: Unpack[RunFeatureOptions],
     ) -> None:
@@ -115,7 +117,7 @@ class Bundle:
         self._optimizations: Optimizations = optimizations
         self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
-        self._trusted, self._checks_target = trusted, check_target
+        self._trusted, self._kernels, self._checks_target = trusted, kernels, check_target
         self.remarks: list[str] = []
         self._features, self.record = features, Record()
         chosen = RunFeatures(**features)
@@ -137,6 +139,7 @@ class Bundle:
             "prepack": self._prepacks,
             "check": self._checks,
             "trusted": self._trusted,
+            "kernels": self._kernels,
             "check_target": self._checks_target,
             **self._features,
         }
@@ -252,7 +255,7 @@ class Bundle:
             InvalidModel: a file is damaged.
         """
         file = self._file(name)
-        if name not in self.manifest.native:
+        if name not in self.manifest.native or not self._kernels:
             return Libraries()
         if not self._trusted or not self.manifest.kernels:
             return Toolchain(self._settings, self.device).libraries(self._files.use(file, ir.load))
