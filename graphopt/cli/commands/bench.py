@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli.files.compared_models import ORIGINAL, ComparedModels
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.compared_models import ORIGINAL, ComparedModels
 from graphopt.cli.option_groups.run_features import check_sizes_option, cuda_graph_option
 from graphopt.cli.options import completion_values, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes_file

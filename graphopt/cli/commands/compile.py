@@ -69,7 +69,7 @@ graphopt verify model.gopt
     ),
 )
 @shared_options.model_options
-@shared_options.pipeline_options
+@shared_options.pipeline_options_of(3)
 @shared_options.of_section("Verification")
 @tuning_group.tune_options
 @specialization.variant_options

@@ -204,36 +204,46 @@ model_output = group(
     ),
 )
 
-#: All options that determine which passes run.
-pipeline_options = of_section(
-    "Passes",
-    click.option(
-        "-O",
-        "level",
-        type=click.Choice(["0", "1", "2", "3"]),
-        help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
-        "  [default: 2]",
-    ),
-    option_relations.option(
-        "--pipeline",
-        shell_complete=completion_values.pipeline_text,
-        metavar="NAME|TEXT",
-        excludes=("-O",),
-        hint=_ONE_PIPELINE,
-        help="A named pipeline, or text such as dce,fixpoint(cse,dce).",
-    ),
-    option_relations.option(
-        "--passes",
-        shell_complete=completion_values.passes,
-        multiple=True,
-        callback=split_some,
-        metavar="A,B",
-        excludes=("-O", "--pipeline"),
-        hint=_ONE_PIPELINE,
-        help="Run only these passes, in order.",
-    ),
-    fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
-)
+
+def pipeline_options_of(default: int) -> Decorator:
+    """All options that determine which passes run.
+
+    Args:
+        default: the preset that runs without such options, for the help.
+    """
+    return of_section(
+        "Passes",
+        click.option(
+            "-O",
+            "level",
+            type=click.Choice(["0", "1", "2", "3"]),
+            help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
+            f"  [default: {default}]",
+        ),
+        option_relations.option(
+            "--pipeline",
+            shell_complete=completion_values.pipeline_text,
+            metavar="NAME|TEXT",
+            excludes=("-O",),
+            hint=_ONE_PIPELINE,
+            help="A named pipeline, or text such as dce,fixpoint(cse,dce).",
+        ),
+        option_relations.option(
+            "--passes",
+            shell_complete=completion_values.passes,
+            multiple=True,
+            callback=split_some,
+            metavar="A,B",
+            excludes=("-O", "--pipeline"),
+            hint=_ONE_PIPELINE,
+            help="Run only these passes, in order.",
+        ),
+        fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
+    )
+
+
+#: :func:`pipeline_options_of` for commands whose default is ``-O2``.
+pipeline_options = pipeline_options_of(2)
 
 dim_options = named("Inputs", "dims", "dim_ranges", "dim_relations")
 
