@@ -9,10 +9,10 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.executor_plans import plan_factory
-from graphopt.errors import UsageError
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.util.argument_checks import checked
@@ -93,8 +93,7 @@ def specialize(
             generated inputs.
 
     Raises:
-        UsageError: the profile is of another model, or a pass redefines the results of the model; or as for
-            :func:`optimize`.
+        UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.compiler.optimization import with_fuser
@@ -111,16 +110,18 @@ def specialize(
     env = env.having(options)
     original = env.load(model)
     check_profile(how.profile, original)
-    if prepare(env.settings, **with_fuser(env).given).redefine(copy(original)):
-        raise UsageError(
-            "a model can't be frozen and specialized at once",
-            hint="graphopt optimize --passes freeze first, and profile the result",
-        )
+    provenance = provenance_of(env, model, original) if bundle else Provenance()
+    fingerprint, redefined = how.profile.model, copy(original)
+    remarks = prepare(env.settings, **with_fuser(env).given).redefine(redefined)
+    if remarks:  # the profile may have inputs that are constant now
+        names = [value.name or "" for value in redefined.graph.inputs]
+        gone = [value.name or "" for value in original.graph.inputs if value.name not in names]
+        profile = how.profile.without_inputs(gone, ir.fingerprint(redefined, names=True))
+        model, original, how = redefined, redefined, replace(how, profile=profile)
     sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
     relations = env.options["dim_relations"] or {}
     restricted = restrict(original, how.profile, sizes, ranges, relations)
-    fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
-    provenance = provenance_of(env, model, original) if bundle else Provenance()
+    how = replace(how, profile=restricted.profile)
 
     policy = BUNDLE if bundle else ONE_MODEL
     variants = requested_variants(restricted.model, how, policy)
@@ -131,7 +132,7 @@ def specialize(
     strict = env.options["strict"]
     general = optimizer.general(model, original)
     found = build(restricted.model, how, variants, general, optimizer.variant, policy, strict=strict)
-    report = found.report.having(remarks=restricted.remarks)
+    report = found.report.having(remarks=[*remarks, *restricted.remarks])
     if bundle:
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]
         kernels = tuple(dict.fromkeys([*report.kernels, *chain.from_iterable(kept)]))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.diagnostics.hint import Hint
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.ort.gpu_properties import GpuProperties, gpu_properties
 from graphopt.ort.target import Target
@@ -111,7 +111,10 @@ def naming_bf16(model: Callable[[], ir.Model], device: Device) -> Iterator[None]
     try:
         yield
     except RuntimeFailure as failure:
-        found = None if failure.hint else bf16_unsupported(model(), device, gpu_properties(device))
+        found = None
+        if not failure.hint:
+            with contextlib.suppress(GraphoptError):  # onnxruntime may have failed because it is no model
+                found = bf16_unsupported(model(), device, gpu_properties(device))
         if found is not None:
             failure.hint = f"{found.message}: {found.remedy}"
         raise

@@ -69,7 +69,7 @@ PIPELINES = {
     "inner": "views-to-reshape,infer-shapes,post-grad,pad-mm",
     "inference": "pre-grad,joint,inner",
     "training": "joint,inner",
-    "freezing": "pre-grad,joint,freeze,inner",
+    "freezing": "pre-grad,joint,infer-shapes,layout,freeze,inner",
     "ahead": "inference",
     "final": "add-if-then-else",
     "plan-general": "profiling-insensitive",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from graphopt import ir, publish
 from graphopt.errors import InvalidModel, UsageError, unknown
@@ -15,6 +15,7 @@ from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Signature
 from graphopt.profile.value_profile import ValueProfile, merged
 
+T = TypeVar("T")
 #: Version of the file format.
 _VERSION = 1
 
@@ -113,6 +114,21 @@ class Profile:
             max(self.left_out, other.left_out),
         )
 
+    def without_inputs(self, names: Collection[str], model: str) -> Profile:
+        """The profile of the model with fingerprint ``model``, which lacks the inputs ``names``."""
+        patterns: dict[Any, Pattern] = {}
+        for pattern in self.patterns:
+            left = Pattern(_without(pattern.inputs, names), pattern.count)
+            known = patterns.get(left.key)
+            patterns[left.key] = left if known is None else _merge_pattern(known, left)
+        return replace(
+            self,
+            model=model,
+            patterns=tuple(patterns.values()),
+            values=_without(self.values, names),
+            requires_grad=_without(self.requires_grad, names),
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {
@@ -201,6 +217,10 @@ class Profile:
         for profile in rest:
             first = first.merge(profile)
         return first
+
+
+def _without(entries: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: entry for name, entry in entries.items() if name not in names}
 
 
 def _merge_pattern(one: Pattern, other: Pattern) -> Pattern:

@@ -102,7 +102,7 @@ GOLDEN = {
     "inner": INNER,
     "inference": [*PRE_GRAD, *JOINT, *INNER],
     "training": [*JOINT, *INNER],
-    "freezing": [*PRE_GRAD, *JOINT, "freeze", *INNER],
+    "freezing": [*PRE_GRAD, *JOINT, "infer-shapes", "layout", "freeze", *INNER],
     "ahead": [*PRE_GRAD, *JOINT, *INNER],
     "final": ["add-if-then-else"],
     "plan-general": INSENSITIVE,

@@ -357,13 +357,15 @@ def test_a_file_is_frozen(tmp_path: Any) -> None:
     assert "Dropout" not in ops(result)
 
 
-def test_a_model_is_frozen_before_it_is_specialized() -> None:
-    model = parse(TRAINING)
-    profile = graphopt.record_profile(model, [{"x": X}])
-    with pytest.raises(UsageError, match="frozen and specialized at once") as error:
-        graphopt.api.specialize(model, Specialization(profile), pipeline="freezing", device="cpu")
-    assert "--passes freeze" in str(error.value.hint)
-    frozen_model, _ = graphopt.optimize(model, pipeline="freeze", device="cpu")
-    profile = graphopt.record_profile(frozen_model, [{"x": X}])
-    found = graphopt.api.specialize(frozen_model, Specialization(profile), pipeline="freezing", device="cpu")
+@pytest.mark.parametrize("bundle", [False, True])
+@pytest.mark.parametrize("text", [TRAINING, OVERRIDABLE])
+def test_a_frozen_model_is_specialized(text: str, bundle: bool) -> None:
+    model = parse(text)
+    feeds = {"x": X} if text is TRAINING else {"x": X, "w": X[0]}
+    profile = graphopt.record_profile(model, [{"x": X}, feeds])
+    found = graphopt.api.specialize(
+        model, Specialization(profile), bundle=bundle, pipeline="freezing", device="cpu", strict=True
+    )
     assert found.report.verdict is not None and found.report.verdict.ok
+    assert [value.name for value in found.general.graph.inputs] == ["x"]
+    assert [note for note in found.report.notes() if note.startswith("frozen: ")]
