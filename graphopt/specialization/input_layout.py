@@ -14,6 +14,7 @@ import numpy as np
 
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
+from graphopt.ort.devices import Device
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -27,15 +28,18 @@ def is_aligned(value: OrtValue) -> bool:
     return value.data_ptr() % ALIGNMENT == 0
 
 
-def aligned(values: Mapping[str, Any], record: Record) -> Mapping[str, Any]:
+def aligned(values: Mapping[str, Any], device: Device, record: Record) -> Mapping[str, Any]:
     """``values`` with aligned copies of the tensors in GPU memory that are not aligned.
 
     Args:
         values: values of onnxruntime; the same object is returned if none is copied.
+        device: the device of the session, for copies.
         record: counts copies, and receives a hint.
     """
     copied = {
-        name: _copy(value) for name, value in values.items() if _is_on_gpu(value) and not is_aligned(value)
+        name: _copy(value, device)
+        for name, value in values.items()
+        if _is_on_gpu(value) and not is_aligned(value)
     }
     if not copied:
         return values
@@ -56,11 +60,11 @@ def _is_on_gpu(value: Any) -> bool:
     return bool(value.is_tensor()) and str(value.device_name()).lower() == "cuda"
 
 
-def _copy(value: OrtValue) -> OrtValue:
+def _copy(value: OrtValue, device: Device) -> OrtValue:
     import onnxruntime
 
     made = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
-        list(value.shape()), value.element_type(), value.device_name().lower(), 0
+        list(value.shape()), value.element_type(), device.kind, device.index
     )
     made.update_inplace(value)
     return made

@@ -105,7 +105,7 @@ class VariantSession:
     ) -> dict[str, OrtValue]:
         """The outputs by name, as values on ``device``; arguments and errors as for :meth:`BoundRuns.run`."""
         if not device.capabilities.is_host:
-            values = aligned(values, self._record)
+            values = aligned(values, device, self._record)
         if self.graphs is None or buffers:
             return BoundRuns(self, device).run(values, buffers)
         try:

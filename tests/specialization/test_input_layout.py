@@ -11,6 +11,7 @@ import pytest
 import graphopt
 from graphopt.diagnostics.record import Record
 from graphopt.executor.executor_options import ExecutorOptions
+from graphopt.ort.devices import CPU, Device
 from graphopt.specialization import input_layout
 from graphopt.specialization.input_layout import aligned, distinct_elements, note_repeated
 from tests.model_testing import parse
@@ -33,7 +34,9 @@ class _OnGpu:
 
 
 def test_misaligned_values_on_the_gpu_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_layout, "_copy", lambda value: _OnGpu(value.address + 16 - value.address % 16))
+    monkeypatch.setattr(
+        input_layout, "_copy", lambda value, device: _OnGpu(value.address + 16 - value.address % 16)
+    )
     record = Record(set())
     values: dict[str, Any] = {
         "a": _OnGpu(4096),
@@ -41,19 +44,19 @@ def test_misaligned_values_on_the_gpu_are_copied(monkeypatch: pytest.MonkeyPatch
         "c": _OnGpu(4104),
         "d": _OnGpu(4100, "cpu"),
     }
-    found = aligned(values, record)
+    found = aligned(values, Device("cuda"), record)
     assert [value.address for value in found.values()] == [4096, 4112, 4112, 4100]
     assert record.counters == {"copies of misaligned inputs": 2}
     assert [hint.message.split()[1] for hint in record.hints] == ["'b'", "'c'"]
     same = {"a": _OnGpu(4096), "d": _OnGpu(4100, "cpu")}
-    assert aligned(same, record) is same
+    assert aligned(same, Device("cuda"), record) is same
 
 
 def test_copies_have_the_same_contents() -> None:
     buffer = np.arange(8, dtype=np.float32)
     begin = next(i for i in range(4) if buffer[i:].ctypes.data % 16)
     value = onnxruntime.OrtValue.from_dlpack(buffer[begin : begin + 4])
-    copy = input_layout._copy(value)
+    copy = input_layout._copy(value, CPU)
     np.testing.assert_array_equal(copy.numpy(), buffer[begin : begin + 4])
     assert copy.data_ptr() % 16 == 0
 
