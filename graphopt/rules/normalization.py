@@ -38,7 +38,16 @@ def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir
 
     Before opset 23, the operator is SimplifiedLayerNormalization, unless ``--portable`` is set.
     """
+    if m.version < normalization_operators.RMS.since and _is_deviation(x):
+        return m.no("it normalizes deviations from a mean: LayerNormalization applies", x)
     return _core(op, m, normalization_operators.RMS, x, eps, scale)
+
+
+def _is_deviation(x: ir.Value) -> bool:
+    """Whether ``x`` is the deviation from its mean: the start of a LayerNorm, which onnxruntime fuses."""
+    node = producer_of(x, "Sub")
+    mean = None if node is None else producer_of(node.inputs[1], *normalization_operators.MEANS)
+    return node is not None and mean is not None and mean.inputs[0] is node.inputs[0]
 
 
 def _core(
