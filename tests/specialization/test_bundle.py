@@ -234,6 +234,16 @@ def test_bundle_without_variants(tmp_path: Path) -> None:
     assert bundle.run({"x": np.ones(1, np.float32)})["y"].tolist() == [-1]
 
 
+def test_models_with_guards_are_refused(tmp_path: Path) -> None:
+    text = """g (float[N] x) => (float[N] y) { y = graphopt.profile.Guard <seen = "{}"> (x) }"""
+    model = parse_model(text, domains=', "graphopt.profile" : 1')
+    plain = parse_model("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    found = Specialized(model, [], [], api.optimize(plain, verify=False).report, "0")
+    with pytest.raises(UsageError, match=r"general\.onnx would have 1 guard, which no runtime supports"):
+        save_bundle(found, tmp_path / "b")
+    assert os.listdir(tmp_path) == []
+
+
 def test_dynamic_variant_equal_to_the_general_model_is_dropped() -> None:
     model = parse_model("g (float[N, M] x) => (float[N, M] y) { y = Neg(x) }")
     runs = [{"x": np.ones(shape, np.float32)} for shape in ((1, 2), (3, 4))]

@@ -29,6 +29,7 @@ from graphopt.specialization.bundle.names import (
 from graphopt.specialization.bundle.read_manifest import read_manifest
 from graphopt.util.argument_checks import checked
 from graphopt.util.disk_store import file_digest
+from graphopt.util.text_tables import counted
 
 #: Session options of a variant for which none are recommended, although some are for the general model.
 _DEFAULTS = "{}"
@@ -63,9 +64,21 @@ def save_with_kernels(found: Specialized, folder: Path, kernels: BundleKernels) 
 
 
 def write_files(found: Specialized, folder: Path, kernels: BundleKernels) -> list[Path]:
-    """Write the files of a bundle to the new ``folder``; returns them, the manifest first. Raises OSError."""
+    """Write the files of a bundle to the new ``folder``; returns them, the manifest first.
+
+    Raises:
+        OSError: a file can't be written.
+        UsageError: a model has guards, which no runtime supports.
+    """
     models = {GENERAL: found.general}
     models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
+    for name, model in models.items():
+        count = len([*graphopt_operators.guards_of(model), *graphopt_operators.type_checks_of(model)])
+        if count:
+            raise UsageError(
+                f"{name} would have {counted(count, 'guard')}, which no runtime supports",
+                hint="leave out insert-guards, and let lower-fallbacks follow guard-groups",
+            )
     written = ir.save_together(models, folder, WEIGHTS)
     for name, library in kernels.files.items():
         shutil.copyfile(library, folder / name)
