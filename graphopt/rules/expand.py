@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks.operands import producer_of
 
 _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADIC_ELEMENTWISE)
@@ -23,14 +24,15 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADI
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Expand(x), y) → f(x, y), if f broadcasts x to the same shape."""
     dtype = m.dtype(m.root.outputs[0])
-    if m.root.op_type == "Where" and (dtype is None or dtype.is_floating_point()):
-        return m.no("onnxruntime's Where may change the sign of zeros", m.root.outputs[0])
+    is_where = m.root.op_type == "Where" and (dtype is None or dtype.is_floating_point())
+    if is_where or numeric_safety.zero_depends_on_place(m, m.root):
+        return m.no(f"onnxruntime's {m.root.op_type} may change the sign of zeros", m.root.outputs[0])
     return _without_expands(op, m, xs)
 
 
-@rule(lambda op, xs: op.Where(xs.rest()), numerics=Reassociates)
-def expand_before_where(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Where(c, Expand(x), y) → Where(c, x, y), if Where broadcasts x to the same shape.
+@rule(lambda op, xs: op.one_of("Max", "Min", "Where")(xs.rest()), numerics=Reassociates)
+def expand_before_selection(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """f(Expand(x), y) → f(x, y), if f, a Where, Max or Min, broadcasts x to the same shape.
 
     Not exact: the shapes decide whether onnxruntime (1.31) returns 0.0 for -0.0.
     """

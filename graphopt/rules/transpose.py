@@ -51,22 +51,22 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
     """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves nodes."""
-    return _hoisted(op, m, y, reduces=False)
+    return _hoisted(op, m, y, exact=True)
 
 
 @rule(
     lambda op, y, q: op.Transpose(y, perm=q), numerics=Reassociates, tags=("onnxruntime:TransposeOptimizer",)
 )
 def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), also for reductions and Softmax, if that saves nodes."""
-    return _hoisted(op, m, y, reduces=True)
+    """Transpose(f(x)) → f(Transpose(x)), also for reductions, Softmax, Max and Min, if that saves nodes."""
+    return _hoisted(op, m, y, exact=False)
 
 
-def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
+def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
     perm = perm_of(m, m.root)
     if perm is None:
         return m.no("rank unknown", y)
-    region = Region.above(m, y, perm, reduces=reduces)
+    region = Region.above(m, y, perm, exact=exact)
     if not region.nodes:
         return m.no("the producer does not commute with a Transpose", y)
     if region.transposes_saved() <= 0:
@@ -93,6 +93,22 @@ def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
 @rule(lambda op, xs: op.one_of(*_JOINS)(xs.rest()), numerics=Exact, tags=("onnxruntime:TransposeOptimizer",))
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
+    if numeric_safety.zero_depends_on_place(m, m.root):
+        return m.no(f"onnxruntime's {m.root.op_type} may change the sign of zeros", m.root.outputs[0])
+    return _joined(op, m, xs)
+
+
+@rule(lambda op, xs: op.one_of("Max", "Min")(xs.rest()), numerics=Reassociates)
+def join_transposes_before_extremum(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for Max and Min.
+
+    Not exact: the place in memory decides whether onnxruntime (1.31) returns 0.0 or -0.0.
+    """
+    return _joined(op, m, xs)
+
+
+def _joined(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """The Transpose of the root on operands before their Transposes."""
     sources = [_transposed(m, x) for x in xs]
     first = sources[0]
     if first is None or any(source is None or source[1] != first[1] for source in sources):

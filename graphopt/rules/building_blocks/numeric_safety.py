@@ -15,6 +15,17 @@ def may_approximate(m: Match) -> bool:
     return m.cx.options.numerics is Numerics.APPROXIMATES
 
 
+def zero_depends_on_place(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` is a Max or Min of floats.
+
+    Of 0.0 and -0.0, onnxruntime (1.31) returns one that depends on the shapes of the operands and on the
+    place of the element in memory.
+    """
+    dtype = m.dtype(node.outputs[0])
+    is_extremum = node.domain == "" and node.op_type in ("Max", "Min")
+    return is_extremum and (dtype is None or dtype.is_floating_point())
+
+
 def is_finite(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is provably finite, because it is cast from integers."""
     node = computed_by(value)

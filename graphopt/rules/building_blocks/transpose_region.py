@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks import numeric_safety, quantizers
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap, mover_of
@@ -24,20 +24,20 @@ class Region:
         top: the operand of the Transpose, produced by one of the nodes.
         nodes: the nodes, in the order of the search; their readers are among them, or the Transpose.
         operands: the values read from outside that have to be transposed.
-        reduces: whether a Transpose is propagated through reductions and Softmax.
+        exact: whether only operators are passed whose results keep every bit.
     """
 
     m: Match
     top: ir.Value
     perm: tuple[int, ...]
-    reduces: bool = False
+    exact: bool = True
     nodes: dict[ir.Node, None] = field(default_factory=dict)
     operands: dict[ir.Value, None] = field(default_factory=dict)
 
     @classmethod
-    def above(cls, m: Match, top: ir.Value, perm: Sequence[int], *, reduces: bool = False) -> Region:
+    def above(cls, m: Match, top: ir.Value, perm: Sequence[int], *, exact: bool = True) -> Region:
         """The largest region that computes ``top``, up to the limit of nodes."""
-        region = cls(m, top, tuple(perm), reduces)
+        region = cls(m, top, tuple(perm), exact)
         pending = [top]
         while pending and len(region.nodes) < _MAX_NODES:
             node = pending.pop(0).producer()
@@ -78,7 +78,9 @@ class Region:
         if node.graph is not self.m.root.graph or len(node.outputs) != 1:
             return False
         mover = mover_of(self.m, node)
-        if mover is None or (mover.reduces and not self.reduces):
+        if mover is None:
+            return False
+        if self.exact and (mover.reduces or numeric_safety.zero_depends_on_place(self.m, node)):
             return False
         return self.m.rank(node.outputs[0]) == len(self.perm) and mover.lets_pass(self.m, node, self.perm)
 
