@@ -1,7 +1,8 @@
 """Replaced weights of split models, compared with optimizing a model that has the new weights.
 
-    python -m benchmarks.replace_weights MODELS...          models, or folders of models
-    python -m benchmarks.replace_weights MODELS... -- O3    with another pipeline than O2
+    python -m benchmarks.replace_weights                the samples
+    python -m benchmarks.replace_weights MODELS         a folder of models
+    python -m benchmarks.replace_weights MODELS -- O3   with another pipeline than O2
 
 For each model: whether both results have the same operators, and the same outputs, bit by bit without
 onnxruntime's optimizations; and the seconds of the update, and of optimizing without verification.
@@ -11,6 +12,7 @@ The exit status is 1 if an output differs.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import graphopt
-from benchmarks.result_cache import models_in
+from benchmarks import measured_models
 from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
@@ -78,17 +80,16 @@ def main(words: Sequence[str]) -> int:
     pipeline = words[place + 1] if place + 1 < len(words) else "O2"
     table = Table(["model", "weights", "computed", "operators", "bits", "update s", "optimize s"], "<>><<>>")
     count, same = 0, 0
-    for path in models_in(words[:place]):
-        try:
-            row, is_same = measure(path, pipeline)
-        except GraphoptError as error:  # such as a model without weights
-            row, is_same = [path.stem, "", "", error.message[:40], "", "", ""], True
-        else:
-            count, same = count + 1, same + is_same
-        table.add(*row)
-    if not table.rows:
-        print(__doc__)
-        return 2
+    options = measured_models.arguments(__doc__ or "").parse_args(words[:place])
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in measured_models.progress(measured_models.cases(options, Path(scratch))):
+            try:
+                row, is_same = measure(case.path, pipeline)
+            except GraphoptError as error:  # such as a model without weights
+                row, is_same = [case.name, "", "", error.message[:40], "", "", ""], True
+            else:
+                count, same = count + 1, same + is_same
+            table.add(*row)
     print(table)
     print(f"{same} of {count} models: outputs have the same bits")
     return int(same < count)

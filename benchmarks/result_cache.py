@@ -1,7 +1,8 @@
 """Whole-process wall time of a first and a second `graphopt optimize` of the same model.
 
-    python -m benchmarks.result_cache MODELS...         models, or folders of models
-    python -m benchmarks.result_cache MODELS... -- -O3  with options of graphopt optimize
+    python -m benchmarks.result_cache                the samples
+    python -m benchmarks.result_cache MODELS         a folder of models
+    python -m benchmarks.result_cache MODELS -- -O3  with options of graphopt optimize
 
 Both runs are fresh processes, with an empty store before the first. The second must reuse the result, and
 write the same bytes. The exit status is 1 if it does not, or if the median of the ratios exceeds 0.35.
@@ -15,22 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import measured_models
 from graphopt import config
 from graphopt.util.text_tables import Table
 
 #: Maximum median of the ratios between the second and the first run.
 LIMIT = 0.35
-
-
-def models_in(words: Sequence[str]) -> Iterator[Path]:
-    """The models that `words` name, with folders expanded."""
-    for word in words:
-        path = Path(word)
-        yield from sorted(path.glob("*.onnx")) if path.is_dir() else [path]
 
 
 def run(model: Path, target: Path, store: Path, options: Sequence[str]) -> tuple[float, dict[str, Any]]:
@@ -61,16 +56,14 @@ def main(words: Sequence[str]) -> int:
     words, options = (
         (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     )
+    chosen = measured_models.arguments(__doc__ or "").parse_args(words)
     table, ratios, faults = Table(["model", "first s", "second s", "ratio", ""], "<>>><"), [], 0
-    for model in models_in(words):
-        first, second, fault = measure(model, options)
-        ratios.append(second / first)
-        faults += bool(fault)
-        table.add(model.stem, f"{first:.2f}", f"{second:.2f}", f"{ratios[-1]:.2f}", fault)
-        print(f"{model.stem}: {ratios[-1]:.2f} {fault}", file=sys.stderr)
-    if not ratios:
-        print(__doc__)
-        return 2
+    with tempfile.TemporaryDirectory() as scratch:
+        for case in measured_models.progress(measured_models.cases(chosen, Path(scratch))):
+            first, second, fault = measure(case.path, options)
+            ratios.append(second / first)
+            faults += bool(fault)
+            table.add(case.name, f"{first:.2f}", f"{second:.2f}", f"{ratios[-1]:.2f}", fault)
     median = statistics.median(ratios)
     print(table)
     print(f"median {median:.2f} over {len(ratios)} models, {faults} faults")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
@@ -19,6 +20,7 @@ from graphopt.errors import UsageError
 from graphopt.settings import Settings, as_toml, describe, parse_setting, shown, typed_setting
 
 __all__ = [
+    "Origins",
     "Settings",
     "as_toml",
     "color_setting",
@@ -27,6 +29,7 @@ __all__ = [
     "describe",
     "disable_telemetry",
     "environment",
+    "in_file",
     "load",
     "origins",
     "patch",
@@ -37,6 +40,10 @@ __all__ = [
 ]
 
 _PREFIX = "GRAPHOPT_"
+#: The file in which settings are in the table ``[tool.graphopt]``; in other files, they are at the top level.
+_PYPROJECT = "pyproject.toml"
+#: The source and the value of settings by name.
+Origins = dict[str, tuple[str, Any]]
 
 
 def load(
@@ -45,7 +52,7 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     assignments: Iterable[str] = (),
     *,
-    file: bool = True,
+    file: bool | Path | Origins = True,
 ) -> Settings:
     """Read the settings from the nearest file, the environment, and the arguments.
 
@@ -54,10 +61,11 @@ def load(
         folder: where the search for a settings file starts; by default the current folder.
         overrides: values of command-line options; ``None`` if not given.
         assignments: ``key=value`` texts (``--set``); ``overrides`` have precedence.
-        file: whether to read a settings file.
+        file: whether to read a settings file; or the file; or values in its place, with their sources.
 
     Raises:
-        UsageError: a key is unknown (the message suggests the nearest), or a value does not fit its key.
+        UsageError: a key is unknown (the message suggests the nearest), or a value does not fit its key; or
+            the file does not exist, or is not TOML.
     """
     environ = _variables(environ)
     values = _conventions(environ)
@@ -72,19 +80,21 @@ def origins(
     folder: str | os.PathLike[str] | None = None,
     assignments: Iterable[str] = (),
     *,
-    file: bool = True,
-) -> dict[str, tuple[str, Any]]:
+    file: bool | Path | Origins = True,
+) -> Origins:
     """The source and the value of each setting that a source sets; arguments as for :func:`load`.
 
-    The source is text for messages: ``exact in /home/me/graphopt.toml``, ``GRAPHOPT_EXACT``, ``--set exact``.
+    The source is text for messages: ``exact in /home/me/graphopt.toml:3``, ``GRAPHOPT_EXACT``, or
+    ``--set exact``.
     """
     environ = _variables(environ)
-    path, table = _file_in_force(Path.cwd() if folder is None else Path(folder)) if file else (None, {})
-    found = {}
-    for key, item in table.items():
-        assert path is not None
-        name, value = _from_toml(key, item, path)
-        found[name] = (f"{key} in {path}", value)
+    if isinstance(file, dict):
+        found = dict(file)
+    elif isinstance(file, Path):
+        found = in_file(file)
+    else:
+        path, _ = _file_in_force(Path.cwd() if folder is None else Path(folder)) if file else (None, {})
+        found = {} if path is None else in_file(path)
     for variable, text in environ.items():
         if variable.startswith(_PREFIX):
             name, value = parse_setting(variable.removeprefix(_PREFIX).lower(), text, variable)
@@ -92,6 +102,19 @@ def origins(
     for assignment in assignments:
         name, value = _from_assignment(assignment)
         found[name] = (f"--set {assignment.partition('=')[0].strip()}", value)
+    return found
+
+
+def in_file(path: Path) -> Origins:
+    """The source and the value of each setting in the settings file ``path``.
+
+    Raises:
+        UsageError: the file does not exist, or is not TOML; a key is unknown, or a value does not fit it.
+    """
+    table, found = _table(path), {}
+    for key, item in (table or {}).items():
+        name, value = _from_toml(key, item, path)
+        found[name] = (f"{key} in {path}{_line_of(key, path)}", value)
     return found
 
 
@@ -205,7 +228,7 @@ def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
 def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
     """The settings file that applies in ``folder``, and its contents."""
     for parent in (folder, *folder.absolute().parents):
-        for name in ("graphopt.toml", "pyproject.toml"):
+        for name in ("graphopt.toml", _PYPROJECT):
             file = parent / name
             table = _table(file) if file.is_file() else None
             if table is not None:
@@ -217,7 +240,7 @@ def _table(file: Path) -> dict[str, Any] | None:
     """The settings in ``file``; ``None`` if it contains none for graphopt."""
     import tomllib
 
-    ours = file.name == "graphopt.toml"
+    ours = file.name != _PYPROJECT
     try:
         text = file.read_text(encoding="utf-8")
         if not ours and "[tool.graphopt" not in text:
@@ -228,10 +251,22 @@ def _table(file: Path) -> dict[str, Any] | None:
     return content if ours else content.get("tool", {}).get("graphopt")
 
 
+def _line_of(key: str, file: Path) -> str:
+    """The line of ``key`` in a settings file as ``:3``; empty if the key is written in an unusual form."""
+    is_inside = file.name != _PYPROJECT
+    assignment = re.compile(rf"""\s*(?:tool\.graphopt\.)?["']?{re.escape(key)}["']?\s*=""")
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("["):
+            is_inside = line.partition("#")[0].strip() == "[tool.graphopt]"
+        elif (is_inside or "tool.graphopt" in line) and assignment.match(line):
+            return f":{number}"
+    return ""
+
+
 def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
     """Parse one key of a settings file; paths are relative to the file."""
     if isinstance(item, dict):
-        above = "at the top level" if file.name == "graphopt.toml" else "directly under [tool.graphopt]"
+        above = "directly under [tool.graphopt]" if file.name == _PYPROJECT else "at the top level"
         raise UsageError(
             f"{file}: {key!r} is a table, which no setting is",
             hint=f"write settings {above}, such as exact = true",

@@ -252,7 +252,7 @@ def _check_interface(before: Interface, after: Interface) -> None:
 # From options to an attempt -----------------------------------------------------------------
 
 
-def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> Attempt:
+def prepare(settings: config.Settings, /, **options: Unpack[OptimizeOptions]) -> Attempt:
     """The attempt for any model, with ``settings`` and ``options`` and without verification.
 
     Raises:

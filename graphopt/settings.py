@@ -6,17 +6,14 @@ import json
 import typing
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
-from graphopt.util.option_table import CacheRole, check
+from graphopt.util.option_table import Opt, check
 from graphopt.util.parse_values import Seconds, from_text
-
-#: Roles in the result cache of settings that are not part of keys.
-_IGNORED: CacheRole = "ignored"
-_BYPASS: CacheRole = "bypass"
 
 
 @dataclass(frozen=True)
@@ -25,42 +22,84 @@ class _Settings:
 
     verify_seconds: Annotated[
         Seconds,
-        "CPU time of verification, in seconds or with a unit; after half of this time, only one size of each"
-        " kind of values is compared",
+        Opt(
+            "CPU time of verification, in seconds or with a unit; after half of this time, only one size of"
+            " each kind of values is compared"
+        ),
     ] = Seconds(10.0)
     costs: Annotated[
-        str, "cost table of fused operators: auto (calibrated here, else shipped), shipped, or a .json file"
+        str,
+        Opt(
+            "cost table of fused operators: auto (calibrated here, else shipped), shipped, or a .json file",
+            record="contents",
+        ),
     ] = "auto"
     compiler: Annotated[
-        str, "C compiler of native kernels, with optional arguments: auto for $CC, gcc, clang or ziglang"
+        str,
+        Opt(
+            "C compiler of native kernels, with optional arguments: auto for $CC, gcc, clang or ziglang",
+            record="contents",
+        ),
     ] = "auto"
     cpu_level: Annotated[
-        int | None, "x86-64 level of native kernels: 2, 3 or 4; by default the level of the CPU"
+        int | None, Opt("x86-64 level of native kernels: 2, 3 or 4; by default the level of the CPU")
     ] = None
-    seed: Annotated[int, "seed of generated inputs"] = 0
-    external_data: Annotated[bool | None, "weights in a separate file; by default as in the original"] = None
-    allow_external: Annotated[tuple[Path, ...], "additional folders of external data"] = ()
+    seed: Annotated[int, Opt("seed of generated inputs")] = 0
+    external_data: Annotated[
+        bool | None, Opt("weights in a separate file; by default as in the original")
+    ] = None
+    allow_external: Annotated[
+        tuple[Path, ...], Opt("additional folders of external data", record="private")
+    ] = ()
     pipelines: Annotated[
         str,
-        "pipelines of executors: preset (pipeline for all plans), or jit (plan-general, plan-profiled, ...)",
-        _IGNORED,
+        Opt(
+            "pipelines of executors: preset (pipeline for all plans), or jit (plan-general, plan-profiled,"
+            " ...)",
+            cache="ignored",
+            record="omitted",
+        ),
     ] = "preset"
     log: Annotated[
-        str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'", _BYPASS
+        str,
+        Opt(
+            "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'",
+            cache="bypass",
+            record="omitted",
+        ),
     ] = ""
     trace: Annotated[
         Path | None,
-        "file to which events are appended; .json is Chrome's trace format, else JSON lines",
-        _IGNORED,
+        Opt(
+            "file to which events are appended; .json is Chrome's trace format, else JSON lines",
+            cache="ignored",
+            record="private",
+        ),
     ] = None
-    trace_format: Annotated[str, "format of trace: auto (by the suffix), lines or chrome", _IGNORED] = "auto"
-    cache_dir: Annotated[Path, "folder of the store", _IGNORED] = Path("~/.cache/graphopt")
-    cache_size: Annotated[int, "maximum bytes of stored results, or with a unit: 4GiB", _IGNORED] = 2 << 30
-    cache_url: Annotated[str, "URL of stored results that machines share, for fsspec: s3://...", _IGNORED] = (
-        ""
+    trace_format: Annotated[
+        str,
+        Opt("format of trace: auto (by the suffix), lines or chrome", cache="ignored", record="omitted"),
+    ] = "auto"
+    cache_dir: Annotated[Path, Opt("folder of the store", cache="ignored", record="private")] = Path(
+        "~/.cache/graphopt"
     )
-    color: Annotated[bool | None, "colours; by default only if the output is a terminal", _IGNORED] = None
-    debug: Annotated[bool, "show the traceback of errors", _IGNORED] = False
+    cache_size: Annotated[
+        int,
+        Opt("maximum bytes of stored results, or with a unit: 4GiB", cache="ignored", record="omitted"),
+    ] = 2 << 30
+    cache_url: Annotated[
+        str,
+        Opt(
+            "URL of stored results that machines share, for fsspec: s3://...",
+            cache="ignored",
+            record="private",
+        ),
+    ] = ""
+    color: Annotated[
+        bool | None,
+        Opt("colours; by default only if the output is a terminal", cache="ignored", record="omitted"),
+    ] = None
+    debug: Annotated[bool, Opt("show the traceback of errors", cache="ignored", record="omitted")] = False
 
     def __post_init__(self) -> None:
         if self.cpu_level not in (None, 2, 3, 4):
@@ -121,10 +160,7 @@ if TYPE_CHECKING:
 else:
     Settings = make_dataclass(
         "Settings",
-        [
-            (name, Annotated[kind, OPTIONS[name].help], OPTIONS[name].default)
-            for name, kind in _OF_OPTIONS.items()
-        ],
+        [(name, Annotated[kind, OPTIONS[name]], OPTIONS[name].default) for name, kind in _OF_OPTIONS.items()],
         bases=(_Settings,),
         frozen=True,
         namespace={
@@ -134,25 +170,30 @@ else:
     )
 
 
-def cache_role(name: str) -> CacheRole:
-    """The role of the setting ``name`` in the result cache."""
-    if name in OPTIONS:
-        return OPTIONS[name].cache
-    _, *roles = typing.get_type_hints(_Settings, include_extras=True)[name].__metadata__
-    return cast(CacheRole, roles[0]) if roles else "key"
+@cache
+def declarations() -> dict[str, Opt]:
+    """The declaration of each setting, by name."""
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    return {item.name: hints[item.name].__metadata__[0] for item in fields(Settings)}
 
 
 def describe() -> list[tuple[str, Any, str]]:
     """Key, default and description of each setting, for documentation."""
-    hints = typing.get_type_hints(Settings, include_extras=True)
-    return [
-        (item.name.replace("_", "-"), item.default, hints[item.name].__metadata__[0])
-        for item in fields(Settings)
-    ]
+    defaults = {item.name: item.default for item in fields(Settings)}
+    return [(_key(name), defaults[name], opt.help) for name, opt in declarations().items()]
 
 
-def as_toml(settings: Settings) -> str:
-    """``settings`` as the text of a ``graphopt.toml``, which :func:`load` parses to the same settings."""
+def _key(name: str) -> str:
+    """The setting ``name`` as users write it."""
+    return name.replace("_", "-")
+
+
+def as_toml(settings: Settings, *, private: bool = True) -> str:
+    """``settings`` as the text of a ``graphopt.toml``, which :func:`load` parses to the same settings.
+
+    Args:
+        private: include settings that may contain credentials or folders of the user.
+    """
 
     def text(value: Any) -> str:
         if isinstance(value, tuple):
@@ -160,7 +201,11 @@ def as_toml(settings: Settings) -> str:
         plain = str(value.absolute()) if isinstance(value, Path) else value
         return json.dumps(plain, ensure_ascii=False)
 
-    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    values = {
+        name: getattr(settings, name)
+        for name, opt in declarations().items()
+        if private or opt.record != "private"
+    }
     return "".join(f"{key} = {text(value)}\n" for key, value in values.items() if value is not None)
 
 

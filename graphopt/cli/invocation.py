@@ -19,6 +19,7 @@ from graphopt.optimize_options import OptimizeOptions
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.compiler import Compiler
+    from graphopt.recorded_settings import SettingsRecord
 
 
 @dataclass
@@ -103,6 +104,31 @@ def _modification_time(path: Path) -> int | None:
         return None
 
 
+@dataclass(frozen=True)
+class Sources:
+    """The sources of the settings of one command.
+
+    Attributes:
+        environ: the environment variables; by default those of the process.
+        assignments: the values of ``--set``.
+        file: whether a settings file is searched; or the values that ``--config`` reads, with their sources.
+        given: the values of options that are settings; ``None`` if not given.
+        config_file: the file that ``--config`` names.
+        record: the record of settings in that file, if it is a result.
+    """
+
+    environ: Mapping[str, str] | None = None
+    assignments: tuple[str, ...] = ()
+    file: bool | config.Origins = True
+    given: Mapping[str, Any] = field(default_factory=dict)
+    config_file: Path | None = None
+    record: SettingsRecord | None = None
+
+    def origins(self) -> config.Origins:
+        """The source and the value of each setting that a source other than an option sets."""
+        return config.origins(self.environ, assignments=self.assignments, file=self.file)
+
+
 @dataclass
 class Run:
     """The context of one command.
@@ -116,6 +142,8 @@ class Run:
         settings_fault: the reason why the settings could not be read; the defaults apply then.
         options: the given options of ``optimize`` that are not settings.
         record: its hints and counters so far.
+        recorded: the options among them that ``--config`` reads.
+        sources: the sources of ``settings``.
     """
 
     settings: config.Settings
@@ -126,6 +154,8 @@ class Run:
     settings_fault: UsageError | None = None
     options: OptimizeOptions = field(default_factory=OptimizeOptions)
     record: Record = field(default_factory=Record)
+    recorded: OptimizeOptions = field(default_factory=OptimizeOptions)
+    sources: Sources = field(default_factory=Sources)
 
     def save(self, model: ir.Model, path: Path, **options: Any) -> dict[str, int]:
         """Write a model; returns the sizes in bytes of its files."""

@@ -28,6 +28,7 @@ from graphopt.compiler import (
 from graphopt.compiler.environment import Environment
 from graphopt.diagnostics.observation import observed
 from graphopt.errors import GraphoptError
+from graphopt.model_arguments import PathLike
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.argument_checks import checked
 from graphopt.util.option_table import with_keywords
@@ -64,7 +65,9 @@ class Compiler(Environment):
     """
 
     @checked
-    def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
+    def __init__(
+        self, settings: config.Settings | PathLike | None = None, /, **options: Unpack[OptimizeOptions]
+    ) -> None:
         super().__init__(settings, **options)
 
     optimize = _method(optimization.optimize)

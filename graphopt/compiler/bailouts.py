@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimize
+from graphopt.compiler.record_settings import digest_of, record_of, write_record
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import CheckOptions, OptimizeOptions
@@ -116,6 +117,9 @@ def with_bailouts(
         post_passes=("remove-profile-nodes", "dce"),
         verify=False,
     )
+    record = record_of(env, with_bailouts, profile=digest_of(profile), most=most)
+    write_record(record, found)
+    report = report.having(settings="" if record is None else record.to_json())
     if env.settings.verify:
         report = report.having(verdict=env.compared(original, [found], _DIFFERS))
     return Bailed(found, report, replace(inserted, model=found))

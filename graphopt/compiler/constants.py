@@ -11,7 +11,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import optimized, pipeline_provides
+from graphopt.compiler.optimization import optimized, pipeline_provides, with_fuser
+from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, PathLike, copy
@@ -81,6 +82,10 @@ def split_constants(
     if not found:
         raise UsageError("the model has no weights", hint="name initializers or Constant nodes")
     models, report = _optimized_and_split(env, source, [value.name or "" for value in found])
+    names = None if weights is None else split_names(weights)
+    record = record_of(with_fuser(env), split_constants, weights=names)
+    write_record(record, models.main, models.constants)
+    report = report.having(settings="" if record is None else record.to_json())
     if framework is not None:
         models = replace(models, names=match_names(found, as_weights(framework)))
     return SplitResult(models, report)

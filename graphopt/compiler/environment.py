@@ -17,7 +17,7 @@ from graphopt.errors import VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.model_summary import external_bytes
 from graphopt.make_pass_options import make_options, vouch
-from graphopt.model_arguments import ModelLike, copy, in_ort_readable_form, loaded
+from graphopt.model_arguments import ModelLike, PathLike, copy, in_ort_readable_form, loaded
 from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.optimize_options import OptimizeOptions
@@ -50,7 +50,8 @@ class Environment:
     """The current options, and the services that they determine, such as the device and the store.
 
     Args:
-        settings: values of options that are not given; by default the current settings.
+        settings: values of options that are not given: settings, or the file or artifact that they are read
+            from; by default the current settings.
         options: options of :func:`graphopt.optimize`; ``None`` for options that are not given.
 
     Attributes:
@@ -61,9 +62,18 @@ class Environment:
         UsageError: options exclude or require each other, or a value is out of its range.
     """
 
-    def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
-        self.given: OptimizeOptions = options
-        self.settings = (config.current() if settings is None else settings).having(options)
+    def __init__(
+        self, settings: config.Settings | PathLike | None = None, /, **options: Unpack[OptimizeOptions]
+    ) -> None:
+        from graphopt.recorded_settings.sources import resolved
+
+        given = cast(dict[str, Any], dict(options))
+        settings = given.pop("settings", None) or settings
+        found, record = resolved(settings)
+        if record is not None:
+            given = {**record.options(str(settings), found, given), **given}
+        self.given = cast(OptimizeOptions, given)
+        self.settings = found.having(self.given)
 
     def having(self, options: Any) -> Self:
         """This environment with further ``options``, a dict of options of ``optimize``."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.fuse_gradient_models import fuse
+from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.model_arguments import ModelLike
 from graphopt.optimize_options import DeviceOptions, RunOptions
 from graphopt.ort.session_options import SessionChoice
@@ -76,6 +77,8 @@ def differentiate(
     joint = function(found, parse_loss(loss, found), wrt, outputs=outputs, optimize=optimize)
     fused = fuse(env, joint.model, fuser, joint.variables)
     joint = joint if fused is None else replace(joint, model=fused.model)
+    arguments = {"outputs": outputs, "optimize": optimize, "fuser": fuser, "by_group": by_group}
+    write_record(record_of(env, differentiate, loss=_text(loss), wrt=_text(wrt), **arguments), joint.model)
     env.created_graph("optimized-graph", joint.model)
     return joint
 
@@ -136,9 +139,30 @@ def split(
     forward, backward = (fuse(env, half, fuser, variables) for half in (halves.forward, halves.backward))
     if forward is not None and backward is not None:
         halves = replace(halves, forward=forward.model, backward=backward.model)
+    record = record_of(
+        env,
+        split,
+        loss=_text(loss),
+        wrt=_text(wrt),
+        outputs=outputs,
+        memory_budget=memory_budget,
+        save_everything=save_everything,
+        dims=dims or None,
+        fuser=fuser,
+        by_group=by_group,
+    )
+    write_record(record, halves.forward, halves.backward)
     env.created_graph("forward-graph", halves.forward)
     env.created_graph("backward-graph", halves.backward)
     return halves
+
+
+def _text(names: str | Loss | Iterable[str]) -> str | list[str]:
+    """A loss or names as plain data; a single name has one form."""
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        found = list(names)
+        return found[0] if len(found) == 1 else found
+    return str(names)
 
 
 @checked

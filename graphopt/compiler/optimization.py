@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.compiler.stored_results import stored_or_computed
 from graphopt.custom_rules import left_out
 from graphopt.device_hints.model_hints import model_hints
@@ -103,9 +104,16 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
             with ``require_verified``, on any inputs.
     """
     env = env.having(options)
-    result = Result(*stored_or_computed(env, model, lambda: optimized(env, model)))
+    result = Result(*stored_or_computed(env, model, lambda: _recorded(env, model)))
     env.created_graph("optimized-graph", result.model)
     return result
+
+
+def _recorded(env: Environment, model: ModelLike) -> Result:
+    """The optimized model, with the record of its settings."""
+    result, record = optimized(env, model), record_of(with_fuser(env))
+    write_record(record, result.model)
+    return Result(result.model, result.report.having(settings="" if record is None else record.to_json()))
 
 
 def optimized(
@@ -165,7 +173,9 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
             from graphopt.debug.drop_faulty_rewrites import saving
 
             command = tuple(chosen["command"])
-            found = saving(Path(folder), env.load(original), attempt, settings, env.device, command)
+            record = record_of(env)
+            data = None if record is None else record.to_dict()
+            found = saving(Path(folder), env.load(original), attempt, settings, env.device, command, data)
         run = partial(_produce, original=original, found=found, repairs=not chosen["strict"])
         if (tune := chosen["tune"]) is None:
             candidate, report = run(attempt, candidate)

@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.executor_plans import plan_factory
+from graphopt.compiler.record_settings import digest_of, record_of, write_record
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.util.argument_checks import checked
@@ -100,7 +101,7 @@ def specialize(
     from graphopt.compiler.optimize_all_variants import VariantOptimizer
     from graphopt.compiler.provenance import provenance_of
     from graphopt.optimization_attempt import prepare
-    from graphopt.profile import check_profile
+    from graphopt.profile import FusionStrategy, check_profile
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
     from graphopt.specialization.provenance import Provenance
@@ -108,7 +109,7 @@ def specialize(
     from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
     env = env.having(options)
-    original = env.load(model)
+    original, requested = env.load(model), how
     check_profile(how.profile, original)
     provenance = provenance_of(env, model, original) if bundle else Provenance()
     fingerprint, redefined = how.profile.model, copy(original)
@@ -132,7 +133,20 @@ def specialize(
     strict = env.options["strict"]
     general = optimizer.general(model, original)
     found = build(restricted.model, how, variants, general, optimizer.variant, policy, strict=strict)
-    report = found.report.having(remarks=[*remarks, *restricted.remarks])
+    record = record_of(
+        with_fuser(env),
+        specialize,
+        profile=digest_of(requested.profile),
+        strategy=None if requested.strategy == FusionStrategy() else str(requested.strategy),
+        most=requested.most,
+        single_file=requested.single_file or None,
+        pins=requested.pins or None,
+        bundle=bundle,
+    )
+    report = found.report.having(
+        remarks=[*remarks, *restricted.remarks], settings="" if record is None else record.to_json()
+    )
+    write_record(record, found.general, *(branch.model for branch in found.branches))
     if bundle:
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]
         kernels = tuple(dict.fromkeys([*report.kernels, *chain.from_iterable(kept)]))
@@ -145,7 +159,10 @@ def specialize(
         env.toolchain.libraries,
         SharedBufferCheck(env),
     )
-    return checked_model(replace(found, original=fingerprint, report=report), how, checks, strict=strict)
+    result = checked_model(replace(found, original=fingerprint, report=report), how, checks, strict=strict)
+    if result.model is not None:
+        write_record(record, result.model)
+    return result
 
 
 @overload

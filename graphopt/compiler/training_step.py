@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.fuse_gradient_models import fuse
+from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.model_arguments import ModelLike
 from graphopt.util.argument_checks import checked
 
@@ -87,5 +88,21 @@ def train_step(
     )
     fused = fuse(env, step.model, fuser)
     step = step if fused is None else replace(step, model=fused.model)
+    record = record_of(
+        env,
+        train_step,
+        loss=str(loss),
+        optimizer=optimizer if isinstance(optimizer, str) else None,
+        wrt=wrt if isinstance(wrt, str) else list(wrt),
+        learning_rate=learning_rate,
+        clip_norm=clip_norm,
+        accumulate=accumulate,
+        no_decay=tuple(no_decay),
+        outputs=outputs,
+        fuser=fuser,
+        by_group=by_group,
+        **settings,
+    )
+    write_record(record, step.model)
     env.created_graph("optimized-graph", step.model)
     return step

@@ -68,6 +68,20 @@ def calibrated(settings: Settings) -> str | None:
     return None if costs is None else costs.text()
 
 
+def is_automatic(settings: Settings) -> bool:
+    """Whether the setting ``costs`` selects the same table as ``auto``."""
+    if settings.costs == AUTO:
+        return True
+    measured = calibrated(settings)
+    if settings.costs == SHIPPED:
+        return measured is None
+    try:
+        costs = read(Path(settings.costs))
+    except UsageError:  # the run reports it
+        return False
+    return costs.text() == (shipped(costs.device).text() if measured is None else measured)
+
+
 def store_measured_table(store: Store, device: Device, costs: Costs) -> None:
     """Store ``costs`` as the table of this machine.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from graphopt import ir
 from graphopt.config import Settings
@@ -237,8 +238,13 @@ def saving(
     settings: Settings,
     device: Device,
     command: Sequence[str] = (),
+    record: Mapping[str, Any] | None = None,
 ) -> Callable[[Culprit, int], None]:
-    """A function for :func:`repair` that writes a reproducer of each culprit into a separate folder."""
+    """A function for :func:`repair` that writes a reproducer of each culprit into a separate folder.
+
+    Args:
+        record: the record of the settings of the run, as data, if there is one.
+    """
     trial = Trial(original, attempt.pipeline, attempt.options)
     check = CheckOptions(
         numerics=attempt.options.numerics,
@@ -249,6 +255,6 @@ def saving(
     )
 
     def found(culprit: Culprit, number: int) -> None:
-        save_culprit(folder / f"dropped-{number}", culprit, trial, check, command)
+        save_culprit(folder / f"dropped-{number}", culprit, trial, check, command, record)
 
     return found

@@ -58,6 +58,7 @@ class Case:
         lines: the nodes around the rewrite at fault.
         command: the command line that found the fault.
         versions: versions of Python and of the relevant packages.
+        settings: the record of the settings of the run, as data, if there is one.
     """
 
     what: str
@@ -69,6 +70,7 @@ class Case:
     lines: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=versions)
+    settings: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The case for JSON, without the caller's own rules, which are code."""
@@ -105,6 +107,7 @@ class Case:
             "lines": list(self.lines),
             "command": list(self.command),
             "versions": self.versions,
+            "settings": None if self.settings is None else dict(self.settings),
         }
 
     @classmethod
@@ -150,16 +153,23 @@ class Case:
             tuple(data["lines"]),
             tuple(data["command"]),
             data["versions"],
+            data.get("settings"),
         )
 
 
 def save_culprit(
-    folder: Path, culprit: Culprit, trial: Trial, check: CheckOptions, command: Sequence[str] = ()
+    folder: Path,
+    culprit: Culprit,
+    trial: Trial,
+    check: CheckOptions,
+    command: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> bool:
     """Write a reproducer of ``culprit``; returns whether its check fails on replay.
 
-    It contains the model immediately before the rewrite, and only this rewrite; or, if that does not fail,
-    the whole run up to the rewrite.
+    ``command`` and ``settings`` are recorded as in :class:`Case`. The reproducer contains the model
+    immediately before the rewrite, and only this rewrite; or, if that does not fail, the whole run up to the
+    rewrite.
     """
     for model, pipeline, limits, feeds in _forms(culprit, trial):
         case = Case(
@@ -171,6 +181,7 @@ def save_culprit(
             check,
             tuple(culprit.lines),
             tuple(command),
+            settings=settings,
         )
         save(folder, model, case, feeds)
         with contextlib.suppress(CommandNotRun):  # the command needs more files than it names

@@ -19,11 +19,14 @@ from graphopt.parameters.check_folded_constants import check_folded_constants
 from graphopt.parameters.framework_names import FrameworkName, NameMap
 from graphopt.parameters.lifting import Parameters, check_fits, update_record
 from graphopt.parameters.run_constants_model import compute_constants
+from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
 
 #: The files of a folder.
 MAIN, CONSTANTS, WEIGHTS, DESCRIPTION = "main.onnx", "constants.onnx", "weights.bin", "split.json"
 #: Version of the format of the description.
-_FORMAT = "graphopt.constants/1"
+_FORMAT = "graphopt.constants/2"
+#: Attempts to load a folder that is being replaced.
+_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,20 @@ class SplitConstants:
 
         Raises:
             UsageError: ``folder`` was not written by :meth:`save`.
-            InvalidModel: a file is missing or damaged.
+            InvalidModel: a file is missing, or does not match its size or checksum.
         """
         folder = Path(folder)
+        for tries_left in reversed(range(_TRIES)):
+            before = _text_of(folder / DESCRIPTION)
+            try:
+                return cls._load(folder)
+            except InvalidModel:
+                if not tries_left or before == _text_of(folder / DESCRIPTION):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    @classmethod
+    def _load(cls, folder: Path) -> SplitConstants:
         if not folder.exists():
             raise UsageError(f"no such folder: {folder}")
         if not _is_split(folder):
@@ -85,6 +99,13 @@ class SplitConstants:
             data = json.loads(file.read_text(encoding="utf-8"))
             if data["format"] != _FORMAT:
                 raise ValueError(f"unknown format {data['format']!r}")
+            if data[CHECKSUM] != checksum(data):
+                raise ValueError("its checksum does not match")
+            sums = {
+                str(name): FileSum(entry["sha256"], entry["bytes"]) for name, entry in data["files"].items()
+            }
+            if not {MAIN, CONSTANTS} <= sums.keys() <= {MAIN, CONSTANTS, WEIGHTS}:
+                raise ValueError("it lists other files")
             weights = tuple(map(str, data["weights"]))
             conditions = {str(name): str(constant) for name, constant in data["conditions"].items()}
             names = {
@@ -95,6 +116,8 @@ class SplitConstants:
             raise UsageError(f"can't read {file}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidModel(f"{file} is damaged: {error}") from error
+        for name, expected in sums.items():
+            _check_file(folder, name, expected)
         main, constants = ir.load(folder / MAIN), ir.load(folder / CONSTANTS)
         own = {*main.graph.initializers, *(value.name for value in constants.graph.inputs)}
         outputs = [value.name or "" for value in constants.graph.outputs]
@@ -138,7 +161,13 @@ class SplitConstants:
         folder = Path(folder)
         with publish.writing_folder(folder, check_replaceable) as new:
             written = ir.save_together({MAIN: self.main, CONSTANTS: self._with_defaults()}, new, WEIGHTS)
-            text = json.dumps(self.description, indent=1, ensure_ascii=False) + "\n"
+            sums = {path.name: FileSum.of(path) for path in written}
+            data = {
+                **self.description,
+                "files": {name: {"bytes": one.bytes, "sha256": one.sha256} for name, one in sums.items()},
+            }
+            data[CHECKSUM] = checksum(data)
+            text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
             (new / DESCRIPTION).write_text(text, encoding="utf-8")
         return [folder / DESCRIPTION, *(folder / path.name for path in written)]
 
@@ -228,16 +257,40 @@ def check_replaceable(folder: Path) -> None:
     Raises:
         UsageError: ``folder`` has other contents, or is the current folder.
     """
-    if not os.path.lexists(folder):
-        return
-    publish.check_not_current(folder)
-    if not folder.is_dir():
-        raise UsageError(f"can't write {folder}: it is not a folder")
-    inside = sorted(os.listdir(folder))
-    known = (MAIN, CONSTANTS, WEIGHTS, DESCRIPTION) if _is_split(folder) else ()
-    other = next((name for name in inside if name not in known), None)
-    if other is not None:
-        raise UsageError(f"{folder} is not replaced: it contains {other}", hint="name a new folder")
+    publish.check_replaceable(folder, "a split model", _files_of)
+
+
+def _files_of(folder: Path) -> tuple[str, ...] | None:
+    """The names of the files in the folder of a split model; ``None`` for other folders."""
+    return (MAIN, CONSTANTS, WEIGHTS, DESCRIPTION) if _is_split(folder) else None
+
+
+def _check_file(folder: Path, name: str, expected: FileSum) -> None:
+    """Compare a file with its size and checksum in the description.
+
+    Raises:
+        UsageError: the file can't be read.
+        InvalidModel: the file is missing or differs.
+    """
+    try:
+        found = FileSum.of(folder / name)
+    except FileNotFoundError as error:
+        raise InvalidModel(f"{folder} is damaged: {name} is missing") from error
+    except OSError as error:
+        raise UsageError(f"can't read {folder / name}: {error.strerror}") from error
+    if found != expected:
+        raise InvalidModel(
+            f"{folder} is damaged: {name} does not match its size or checksum in {DESCRIPTION}",
+            hint="split the model again, or copy the folder again completely",
+        )
+
+
+def _text_of(file: Path) -> bytes | None:
+    """The contents of a file; ``None`` if it can't be read."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
 
 
 def _is_split(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from graphopt.publish.files import check_protected, is_protected, staged, write
 from graphopt.publish.folders import (
     ScratchFolder,
     check_not_current,
+    check_replaceable,
     nearest_existing,
     put_folder,
     remove_abandoned_scratch,
@@ -23,6 +24,7 @@ __all__ = [
     "ScratchFolder",
     "check_not_current",
     "check_protected",
+    "check_replaceable",
     "is_protected",
     "locked",
     "nearest_existing",

@@ -6,11 +6,11 @@ import contextlib
 import errno
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from graphopt.errors import UsageError, unwritable
+from graphopt.errors import GraphoptError, UsageError, unwritable
 from graphopt.publish.atomic_rename import exchange
 from graphopt.publish.locks import locked
 from graphopt.publish.temporary_folders import KEPT, remove_abandoned, remove_folder, temporary_folder
@@ -81,6 +81,37 @@ def check_not_current(folder: Path) -> None:
     """
     if os.path.lexists(folder) and folder.resolve() == Path.cwd():
         raise UsageError(f"can't replace {folder}: it is the current folder", hint="name another folder")
+
+
+def check_replaceable(folder: Path, kind: str, files_of: Callable[[Path], Collection[str] | None]) -> None:
+    """Check that ``folder`` does not exist, is empty, or contains an older result and nothing else.
+
+    Args:
+        folder: the folder for a new result.
+        kind: the kind of results with its article, for messages, such as "a bundle".
+        files_of: the names of the files of the result in a folder; ``None`` if the folder has no such result.
+
+    Raises:
+        UsageError: ``folder`` has other contents, or is the current folder.
+    """
+    if not os.path.lexists(folder):
+        return
+    check_not_current(folder)
+    if not folder.is_dir():
+        raise UsageError(f"can't write {kind} to {folder}: not a folder")
+    inside = sorted(os.listdir(folder))
+    if not inside:
+        return
+    hint = f"choose a new folder, or the folder of {kind}"
+    try:
+        known = files_of(folder)
+    except GraphoptError as error:
+        raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
+    if known is None:
+        raise UsageError(f"{folder} is not replaced: not {kind}", hint=hint)
+    other = next((name for name in inside if name not in known), None)
+    if other is not None:
+        raise UsageError(f"{folder} is not replaced: {other} is not part of {kind}", hint=hint)
 
 
 @contextlib.contextmanager

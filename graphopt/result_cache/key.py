@@ -13,7 +13,7 @@ from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.result_cache.installed_code import check_passes, code_parts
 from graphopt.result_cache.machine import machine_parts
 from graphopt.result_cache.not_cached import NotCached
-from graphopt.settings import Settings, cache_role
+from graphopt.settings import Settings, declarations
 from graphopt.util.disk_store import file_digest, key_of
 
 #: Options whose text can name modules with passes.
@@ -87,12 +87,12 @@ def _option_parts(settled: Mapping[str, Any]) -> dict[str, str]:
 
 def _setting_parts(settings: Settings) -> dict[str, str]:
     parts = {}
-    for field in dataclasses.fields(settings):
-        value, role = getattr(settings, field.name), cache_role(field.name)
-        if role == "bypass" and value:
-            raise NotCached(f"the setting {field.name.replace('_', '-')} is given")
-        if role == "key" and field.name not in OPTIONS:
-            parts[f"setting {field.name}"] = _as_text(value, field.name)
+    for name, opt in declarations().items():
+        value = getattr(settings, name)
+        if opt.cache == "bypass" and value:
+            raise NotCached(f"the setting {name.replace('_', '-')} is given")
+        if opt.cache == "key" and name not in OPTIONS:
+            parts[f"setting {name}"] = _as_text(value, name)
     return parts
 
 

@@ -27,6 +27,7 @@ def machine_parts(settings: Settings, device: object) -> dict[str, str]:
         "processor": f"{processor()} {key_of(features())}",
         "gpu": "not used" if str(device).lower() == "cpu" else _gpu(),
         "costs": _costs(settings),
+        "costs as by default": _automatic_costs(settings),
     }
 
 
@@ -42,6 +43,16 @@ def _costs(settings: Settings) -> str:
         return file_digest(Path(settings.costs))
     except (OSError, ValueError) as error:
         raise NotCached(f"the costs in {settings.costs} can't be read") from error
+
+
+def _automatic_costs(settings: Settings) -> str:
+    """Whether the table of costs is the automatic one, which results do not record."""
+    nothing_measured = next(Store(settings.cache_dir).entries(COSTS), None) is None
+    if settings.costs == "auto" or (settings.costs == "shipped" and nothing_measured):
+        return "yes"
+    from graphopt.cost.select_table import is_automatic
+
+    return "yes" if is_automatic(settings) else "no"
 
 
 def _gpu() -> str:

@@ -64,7 +64,7 @@ class Specialized:
         report: the report of ``general`` and all variants.
         original: fingerprint of the original model.
         model: the versioned model; ``None`` for a bundle.
-        provenance: the device, the original's file and the options.
+        provenance: the device, and the original's file.
     """
 
     general: ir.Model = field(repr=False)

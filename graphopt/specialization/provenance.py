@@ -1,10 +1,8 @@
-"""The origin of a specialized model: its original's file, its device, and the options that produced it."""
+"""The origin of a specialized model: its original's file, and its device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from graphopt.ort.devices import CPU, Device
 
@@ -31,9 +29,7 @@ class Provenance:
     Attributes:
         device: the device that the models are optimized for.
         original: the file of the original; ``None`` for a model in memory.
-        settings: the settings and options that differ from their defaults, as JSON.
     """
 
     device: Device = CPU
     original: OriginalFile | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)

@@ -14,6 +14,11 @@ T = TypeVar("T")
 #: The role of an option or setting in the result cache: ``key``: a part of the key; ``ignored``: it does not
 #: influence results; ``bypass``: results are neither stored nor reused while it is set.
 CacheRole = Literal["key", "ignored", "bypass"]
+#: The form of an option or setting in the records of artifacts (:mod:`graphopt.recorded_settings`):
+#: ``value``: its value; ``contents``: its value, with digests in the place of files; ``omitted``: it can't
+#: change results; ``private``: it is omitted, and it may contain credentials or folders of the user, so that
+#: graphopt writes it to no file.
+RecordRole = Literal["value", "contents", "omitted", "private"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Opt:
         needs: options that must be set.
         hint: the next step if ``excludes`` or ``needs`` is violated.
         cache: its role in the result cache.
+        record: its form in the records of artifacts. A recorded one is not ``ignored`` in the result cache,
+            because a stored result has the record of the run that computed it.
     """
 
     help: str
@@ -47,6 +54,7 @@ class Opt:
     needs: tuple[str, ...] = ()
     hint: str | None = None
     cache: CacheRole = "key"
+    record: RecordRole = "value"
 
 
 @cache

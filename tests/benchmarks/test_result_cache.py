@@ -14,8 +14,8 @@ MODEL = (
 
 
 def test_reuse_and_its_absence_are_reported(tmp_path: Path) -> None:
-    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
-    (model,) = result_cache.models_in([str(tmp_path)])
+    model = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), model)
     first, second, fault = result_cache.measure(model, ["--no-verify"])
     assert fault == "" and first > 0 and second > 0
     _, _, fault = result_cache.measure(model, ["--no-verify", "--validate-each"])

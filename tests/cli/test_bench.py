@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graphopt.cli.views.bench_results import remarks
+from graphopt.cli.views.bench_results import contradictions, remarks
 from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
@@ -184,6 +184,24 @@ def test_remarks_report_failures_differences_and_placement() -> None:
     assert [row.get("ratio") for row in told["models"]] == [None, 0.5, 0.5, None]
     assert told["models"][2]["difference"] == {"max": 2.0, "reason": "1 of 4 elements differ"}
     assert told["models"][1]["placement"]["copies"] == 3
+
+
+@pytest.mark.parametrize(
+    ("p50", "ratio", "contradicts"),
+    [(0.5, 0.6, False), (1.5, 0.6, True), (0.5, 1.2, True), (1.05, 0.6, False), (1.5, 1.0, True)],
+)
+def test_latencies_that_contradict_the_ratio_are_reported(
+    p50: float, ratio: float, contradicts: bool
+) -> None:
+    """The ratio is of the fastest runs of the same round, and the latencies are of all runs."""
+    cost = Footprint(0.1, 1_000_000, Placement({"CPU": 2}, {"CPU": 2}, copies=0), [])
+    speed = Speed(1.0, 2.0, 3.0, 9, (), None)
+    comparison = Comparison(ratio, Band(ratio, ratio), "no difference")
+    rows = [Row("a", 9, speed, cost), Row("b", 9, replace(speed, p50=p50, comparison=comparison), cost)]
+    found = list(contradictions(Result("x [1]", rows, Timing({}, (1.0,), Band(0.9, 1.1), 40, 1.0), False)))
+    assert [line[: len(f"b: p50 is {p50:.2f} times that of a")] for line in found] == [
+        f"b: p50 is {p50:.2f} times that of a"
+    ] * contradicts
 
 
 def test_a_drawing_is_svg_with_a_bar_for_each_model() -> None:

@@ -16,8 +16,8 @@ import graphopt
 from graphopt import api
 from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
-from graphopt.specialization.bundle.manifest import checksum
 from graphopt.specialization.bundle.save import save_bundle
+from graphopt.util.file_sums import checksum
 from graphopt.util.text_tables import human_bytes
 
 from .conftest import Invoke

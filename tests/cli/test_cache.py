@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.cli.commands.cache import command as cache
+from graphopt.optimize_options import OPTIONS
 from graphopt.util.disk_store import Store
 from tests.cli.conftest import Invoke, Outcome
 
@@ -34,6 +36,28 @@ def test_ls_lists_results(run: Callable[..., Outcome], key: str) -> None:
     assert key[:12] in text and "1 entry" in text
     assert "'nonsense'" in run("cache", "ls", "nonsense").err
     assert "0 entries" in run("cache", "ls", "results", "--set", "cache-dir=other").out
+
+
+def test_explain_has_the_options_of_optimize_that_are_parts_of_keys() -> None:
+    names = {param.name for param in cache.params}
+    assert {name for name, opt in OPTIONS.items() if opt.flag and opt.cache != "ignored"} <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--stop-after", "3"], "option stop_after"),
+        (["--external-data"], "setting external_data"),
+        (["--no-record-settings"], "option record_settings"),
+    ],
+)
+def test_explain_names_the_option_that_differs(
+    run: Callable[..., Outcome], key: str, small: Path, words: list[str], part: str
+) -> None:
+    assert f"stored as {key[:12]}" in run("cache", "explain", small).out
+    found = json.loads(run("cache", "explain", small, *words, "--json").out)
+    assert [pair["part"] for pair in found["differences"]] == [part]
+    assert "--validate-each is given" in run("cache", "explain", small, "--validate-each").out
 
 
 def test_show_describes_a_result(run: Callable[..., Outcome], key: str) -> None:
@@ -82,8 +106,8 @@ def test_explain_names_the_parts_that_differ(
 def test_explain_names_another_model(run: Callable[..., Outcome], key: str, weights: Path) -> None:
     found = json.loads(run("cache", "explain", weights, "--json").out)
     assert [pair["part"] for pair in found["differences"]] == ["model"]
-    done = run("cache", "explain", weights, "--verify-each", "--json")
-    assert done.status == 2  # an option that watches passes is not one of explain
+    done = run("cache", "explain", weights, "--verify-each", "--json")  # results are not stored with it
+    assert json.loads(done.out)["reason"] == "the option --verify-each is given"
 
 
 def test_verify_removes_damaged_entries(run: Callable[..., Outcome], key: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_bundle_is_written_beside_the_model(invoke: Invoke, model: str) -> None:
     assert done.status == 0, done.err
     assert "verified" in done.out and "wrote     m.gopt   3 files, " in done.out
     assert sorted(os.listdir("m.gopt")) == ["general.onnx", "manifest.json", "weights.bin"]
-    assert json.loads(Path("m.gopt/manifest.json").read_text())["settings"]["pipeline"] == "O3"
+    assert json.loads(Path("m.gopt/manifest.json").read_text())["settings"]["settings"]["pipeline"] == "O3"
     assert invoke("compile", model, "-q").out == ""  # replaces it
 
 
@@ -68,7 +68,8 @@ def test_zip_file(invoke: Invoke, model: str) -> None:
 )
 def test_pipeline(invoke: Invoke, model: str, options: list[str], pipeline: str | None) -> None:
     assert invoke("compile", model, "--no-verify", *options).status == 0
-    assert json.loads(Path("m.gopt/manifest.json").read_text())["settings"].get("pipeline") == pipeline
+    record = json.loads(Path("m.gopt/manifest.json").read_text())["settings"]
+    assert record["settings"].get("pipeline") == pipeline
 
 
 def test_model_from_standard_input_needs_a_name(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +201,7 @@ def test_moved_bundle_runs(invoke: Invoke, model: str) -> None:
 
 
 def test_inspect_reads_bundles_of_other_targets(invoke: Invoke, model: str) -> None:
-    from graphopt.specialization.bundle.manifest import checksum
+    from graphopt.util.file_sums import checksum
 
     assert invoke("compile", model, "--no-verify").status == 0
     path = Path("m.gopt/manifest.json")

@@ -222,11 +222,11 @@ def test_settings_of_a_folder_run_no_command_and_choose_no_store(invoke: Invoke,
     refused = invoke("replay", "r")
     assert refused.status == 2 and "would run the C compiler" in refused.err and not Path("ran").exists()
 
-    settings.write_text(text.replace("allow_external = []", 'allow_external = ["/"]'))
+    settings.write_text(f'{text}allow_external = ["/"]\n')
     assert invoke("replay", "r").status == 2
 
-    store = config.current().cache_dir
-    settings.write_text(text.replace(str(store), str(Path("theirs").absolute())))
+    assert not any(name in text for name in ("cache_dir", "cache_url", "allow_external"))
+    settings.write_text(f'{text}cache_dir = "{Path("theirs").absolute()}"\n')
     assert invoke("replay", "r").status == 0 and not Path("theirs").exists()
 
     data = json.loads(Path("r/command.json").read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -274,12 +274,46 @@ def test_folder_keeps_models_and_names(tmp_path: Path) -> None:
     onnx.checker.check_model(str(folder / "constants.onnx"))
 
 
+#: A model whose weights are large enough for a separate file.
+_LARGE = (
+    "m (float[N,64] x) => (float[N,64] y) <float[64,64] w, float[64] b> { p = MatMul(x, w) y = Add(p, b) }"
+)
+#: Changes of the contents of a file; ``None`` removes it.
+_CHANGES: dict[str, Callable[[bytes], bytes] | None] = {
+    "emptied": lambda data: b"",
+    "cut": lambda data: data[:-2],
+    "extended": lambda data: data + b"0",
+    "flipped": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    "zeros": lambda data: bytes(len(data)),
+    "removed": None,
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+@pytest.mark.parametrize("file", ["main.onnx", "constants.onnx", "weights.bin", "split.json"])
+def test_each_changed_file_is_refused_by_name(file: str, change: str, tmp_path: Path) -> None:
+    folder = tmp_path / "m.split"
+    models, _ = graphopt.split_constants(_model(_LARGE), verify=False)
+    models.save(folder)
+    names = ["constants.onnx", "main.onnx", "split.json", "weights.bin"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    whole = (folder / file).read_bytes()
+    if (edit := _CHANGES[change]) is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(edit(whole))
+    with pytest.raises((InvalidModel, UsageError), match=re.escape(file)):
+        graphopt.update_weights(folder, {"b": np.ones(64, np.float32)}, partial=True)
+    (folder / file).write_bytes(whole)
+    SplitConstants.load(folder)
+
+
 def test_damaged_and_foreign_folders(tmp_path: Path) -> None:
     folder = tmp_path / "m.split"
     models, _ = graphopt.split_constants(_model(_CONV_BN))
     models.save(folder)
     (folder / "mine.txt").write_text("keep")
-    with pytest.raises(UsageError, match=r"it contains mine\.txt"):
+    with pytest.raises(UsageError, match=r"mine\.txt is not part of a split model"):
         models.save(folder)
     assert (folder / "mine.txt").read_text() == "keep"
     (folder / "mine.txt").unlink()
@@ -288,7 +322,7 @@ def test_damaged_and_foreign_folders(tmp_path: Path) -> None:
         "",
         "[]",
         "{}",
-        good.replace("/1", "/9"),
+        good.replace("/2", "/9"),
         good.replace('"w"', "7"),
         good.replace('"w"', '"q"'),
     ):

@@ -10,9 +10,10 @@ from typing import Any
 from graphopt import ir
 from graphopt.ir.signature import Signature
 from graphopt.profile import Guard
-from graphopt.specialization.bundle.manifest import BundleTarget, FileSum, Manifest, Operators, checksum
+from graphopt.specialization.bundle.manifest import BundleTarget, Manifest, Operators
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.util.disk_store import file_digest
+from graphopt.util.file_sums import FileSum, checksum
 
 TARGET = BundleTarget("cpu", "CPUExecutionProvider", "1.17")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphopt.specialization.bundle.manifest import checksum
+from graphopt.util.file_sums import checksum
 
 #: The entries of plans, the manifests of format versions 1 and 2.
 _OF_PLANS = ("versions", "model", "inputs", "outputs", "general", "variants", "weights", "session_options")

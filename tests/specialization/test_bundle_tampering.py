@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [{"x": np.ones((rows, 16), np.float32), "i": np.array(3)} for rows in (1, 4)]
     how = Specialization(graphopt.record_profile(parse(MODEL), runs))
     found = api.specialize(parse(MODEL), how, bundle=True, verify=False, pipeline="O1")
-    origin = Provenance(original=OriginalFile("m.onnx", "0" * 64, "torch 2"), settings={"exact": True})
+    origin = Provenance(original=OriginalFile("m.onnx", "0" * 64, "torch 2"))
     (folder / "built.so").write_bytes(b"\x7fELF" + bytes(range(100)))
     kernels = BundleKernels(folder / "built.so", levels=(2, 3, 4))
     save_with_kernels(replace(found, provenance=origin), folder / "m.gopt", kernels)
@@ -157,7 +157,11 @@ def test_repeated_entries_are_refused(folder: Path) -> None:
 _OPTIONAL = {
     "original",
     "versions.*",
-    "settings.*",
+    "settings.settings.*",
+    "settings.arguments.*",
+    "settings.arguments.profile.*",
+    "settings.arguments",
+    "settings.operation",
     "operators.opsets.*",
     "variants.0.session_options",
     "variants.0.guard.inputs.*",
@@ -167,8 +171,8 @@ _OPTIONAL = {
     "inputs.1.dims",
     "outputs.0.dims",
 }
-#: Entries whose values have any type.
-_ANY = {"settings.exact"}
+#: Prefixes of entries that may have any value: of recorded settings.
+_ANY = ("settings.settings.", "settings.arguments.")
 #: Entries that may be null.
 _NULLABLE = {
     "weights",
@@ -261,7 +265,7 @@ def test_each_entry_of_a_wrong_type_is_refused_despite_a_valid_checksum(folder: 
     for path in _paths(json.loads((folder / "manifest.json").read_text())):
         name = ".".join(map(str, path))
         old = _parent(json.loads((folder / "manifest.json").read_text()), path)[path[-1]]
-        if name in _ANY or (value is None and name in _NULLABLE) or name.startswith("settings"):
+        if name.startswith(_ANY) or (value is None and name in _NULLABLE):
             continue
         takes_text = name.rpartition(".")[0].endswith(("dims", "shape")) or (
             old is None and name in _NULLABLE

@@ -78,7 +78,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
 )
 @shared_options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="OUT", help="Write the result to this file."),
+    shared_options.output_option("Write the result to this file."),
     option_relations.option(
         "--prefix",
         type=writes,
@@ -89,6 +89,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
     ),
 )
 @shared_options.output_options
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.verify_options
 @shared_options.input_options

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus
 from graphopt.util.text_tables import Line, counted
@@ -30,12 +27,9 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
+    shared_options.output_option(
+        "A new or empty folder for the reproducer.  [default: MODEL.repro, or MODEL.repro-2, …]",
         metavar="FOLDER",
-        help="A new or empty folder for the reproducer.  [default: MODEL.repro, or MODEL.repro-2, …]",
     ),
 )
 @shared_options.model_options
@@ -54,6 +48,7 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit
+    from graphopt.recorded_settings import SettingsRecord
 
     folder = output or free_folder(Path(f"{model.stem}.repro"))
     check_empty_folder(folder, "-o")
@@ -74,7 +69,10 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
                 ],
             )
         advance(None, "writing the reproducer")
-        replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)
+        record = (
+            SettingsRecord.of(run.settings, run.options).to_dict() if run.settings.record_settings else None
+        )
+        replays = save_culprit(folder, culprit, attempt, check, run.invocation.command, record)
     replay = f"graphopt replay {folder}{' --allow-command' if check.is_command else ''}"
     remark = replay if replays else "it did not show the fault again when replayed"
     return Output(

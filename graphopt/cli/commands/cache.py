@@ -38,11 +38,7 @@ _DIGITS, _CHARACTERS = 12, 48
 @command_decorator.command("cache", example=EXAMPLE, everyday="-O --exact --fuser --dim", has_details=False)
 @click.argument("action", metavar="|".join(_ACTIONS))
 @click.argument("subject", required=False, metavar="[KEY|KIND|MODEL]")
-@shared_options.pipeline_options
-@shared_options.of_section("Verification")
-@shared_options.dim_options
-@shared_options.input_options
-@shared_options.device_options
+@shared_options.result_options
 def command(run: Run, action: str, subject: str | None) -> Output:
     """List, explain, check or remove stored results.
 

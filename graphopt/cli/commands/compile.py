@@ -14,7 +14,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import reads_model, split_names, writes, writes_file
+from graphopt.cli.options.parameter_types import reads_model, split_names, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
@@ -41,12 +41,8 @@ graphopt verify model.gopt
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
-        metavar="OUT.gopt",
-        help="Write the bundle to this folder.  [default: NAME.gopt beside MODEL]",
+    shared_options.output_option(
+        "Write the bundle to this folder.  [default: NAME.gopt beside MODEL]", metavar="OUT.gopt"
     ),
     click.option("--zip", "archive", is_flag=True, help="Write one uncompressed zip file, not a folder."),
     click.option(
@@ -68,6 +64,7 @@ graphopt verify model.gopt
         help="x86-64 levels of native kernels, all in one library.  [default: all]",
     ),
 )
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.pipeline_options_of(3)
 @shared_options.of_section("Verification")

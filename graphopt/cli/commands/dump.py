@@ -15,7 +15,6 @@ from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
@@ -68,12 +67,9 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
         metavar="REGEX",
         help="Print only lines that match as printed, or with their full names.",
     ),
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
+    shared_options.output_option(
+        "Write to a .txt, .diff, .dot or .onnx file instead, or NNN-after-PASS files to a folder.",
         metavar="PATH",
-        help="Write to a .txt, .diff, .dot or .onnx file instead, or NNN-after-PASS files to a folder.",
     ),
     shared_options.pager_option,
 )

@@ -15,7 +15,7 @@ from graphopt.cli.option_groups.gradient_options import by_group_option, gradien
 from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
-from graphopt.cli.options.parameter_types import reads_model, writes
+from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.options.table_options import parsed_by
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -90,16 +90,12 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 )
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
-        required=True,
-        metavar="OUT",
-        help="Write the model to this file, or with --split two models to this folder.",
+    shared_options.output_option(
+        "Write the model to this file, or with --split two models to this folder.", required=True
     ),
 )
 @shared_options.output_options
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.log_options
 def command(

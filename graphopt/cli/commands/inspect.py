@@ -45,8 +45,10 @@ def command(run: Run, model: Path) -> Output:
     """
     from graphopt import api
     from graphopt.cli.views import variants as views
+    from graphopt.cli.views.settings import readable_record
     from graphopt.instrument.model_summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
+    from graphopt.recorded_settings import KEY
     from graphopt.specialization.bundle.loaded_bundle import Bundle
 
     if Profile.is_at(model):
@@ -58,6 +60,7 @@ def command(run: Run, model: Path) -> Output:
     choices = run.compiler.vouched(loaded)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
+    record = readable_record(interface.metadata.get(KEY))
     flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)
     variants, session = views.branches(run, model, loaded)
     data = {
@@ -71,6 +74,7 @@ def command(run: Run, model: Path) -> Output:
         "flops": flops,
         "variants": [item.to_dict() for item in variants],
         "session_bytes": session,
+        "settings": None if record is None else record.to_dict(),
     }
 
     def text() -> Iterator[Block]:
@@ -101,6 +105,9 @@ def _profile_output(run: Run, profile: Profile) -> Output:
 def _facts(
     path: Path, model: ir.Model, summary: Summary, interface: Interface, external: dict[str, int]
 ) -> Table:
+    from graphopt.cli.views.settings import readable_record, summary_of
+    from graphopt.recorded_settings import KEY
+
     opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
     facts = Table(["", ""], "<<")
     facts.add("file", human_bytes(path.stat().st_size))
@@ -116,6 +123,9 @@ def _facts(
     if interface.symbols:
         facts.add("dynamic dims", " ".join(interface.symbols))
     for key, value in interface.metadata.items():
+        if key == KEY and (record := readable_record(value)) is not None:
+            facts.add("settings", summary_of(record))
+            continue
         facts.add(f"metadata {key}", value if len(value) <= 60 else f"{value[:57]}...")
     return facts
 

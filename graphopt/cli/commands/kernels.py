@@ -35,12 +35,8 @@ _OPS, _TYPES = 4, 40
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes_file,
-        metavar="LIBRARY.so",
-        help="Build the library, and write it to this file.",
+    shared_options.output_option(
+        "Build the library, and write it to this file.", metavar="LIBRARY.so", kind=writes_file
     ),
 )
 @shared_options.group(

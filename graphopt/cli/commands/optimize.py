@@ -56,13 +56,11 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 @shared_options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=Writes(in_place=True),
-        metavar="OUT|FOLDER|-",
-        help="Write the result to this file, or to this folder under the name of IN.  [default: NAME.opt.onnx"
+    shared_options.output_option(
+        "Write the result to this file, or to this folder under the name of IN.  [default: NAME.opt.onnx"
         " beside IN]",
+        metavar="OUT|FOLDER|-",
+        kind=Writes(in_place=True),
     ),
     click.option("--dry-run", is_flag=True, help="Write no model; only report."),
     click.option(
@@ -79,6 +77,7 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
     ),
 )
 @shared_options.output_options
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")

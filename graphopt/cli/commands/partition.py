@@ -13,7 +13,7 @@ from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_relations, resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes, writes_file
+from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
@@ -90,9 +90,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 )
 @shared_options.group(
     "Files",
-    click.option(
-        "-o", "--output", type=writes, metavar="OUT", help="Write the model with functions for groups."
-    ),
+    shared_options.output_option("Write the model with functions for groups."),
     click.option("--plot", type=writes_file, metavar="FILE.svg|.dot", help="Draw the groups."),
 )
 @shared_options.output_options

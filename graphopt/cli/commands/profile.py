@@ -35,9 +35,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",
-    click.option(
-        "-o", "--output", type=writes_file, metavar="FILE.json", help="Write the profile to this file."
-    ),
+    shared_options.output_option("Write the profile to this file.", metavar="FILE.json", kind=writes_file),
     click.option(
         "--merge",
         "others",

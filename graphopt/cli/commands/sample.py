@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from graphopt import publish
 from graphopt.cli.files import sample_model
 from graphopt.cli.framework import command_decorator
@@ -23,12 +21,8 @@ graphopt sample -o sample.onnx
 @command_decorator.command("sample", example=EXAMPLE, has_details=False)
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes_file,
-        metavar="FILE",
-        help="Write the model to this file; without it, only its size is shown.",
+    shared_options.output_option(
+        "Write the model to this file; without it, only its size is shown.", metavar="FILE", kind=writes_file
     ),
 )
 def command(run: Run, output: Path | None) -> Output:

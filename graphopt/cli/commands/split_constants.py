@@ -9,7 +9,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import reads_data, reads_model, writes
+from graphopt.cli.options.parameter_types import reads_data, reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import counted
 
@@ -26,13 +26,10 @@ graphopt update-weights model.split finetuned.safetensors
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
+    shared_options.output_option(
+        "Write both models to this folder, which is new, empty, or was written by this command.",
         metavar="FOLDER",
         required=True,
-        help="Write both models to this folder, which is new, empty, or was written by this command.",
     ),
     click.option(
         "--framework",
@@ -53,6 +50,7 @@ graphopt update-weights model.split finetuned.safetensors
     ),
 )
 @shared_options.output_options
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")

@@ -108,6 +108,7 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
     ),
 )
 @shared_options.output_options
+@shared_options.record_option
 @shared_options.model_options
 @shared_options.log_options
 def command(

@@ -10,7 +10,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import reads_data, writes
+from graphopt.cli.options.parameter_types import reads_data
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import counted
@@ -30,12 +30,8 @@ graphopt update-weights model.split finetuned.safetensors -o finetuned.split
 @click.argument("weights", type=reads_data, metavar="WEIGHTS")
 @shared_options.group(
     "Files",
-    click.option(
-        "-o",
-        "--output",
-        type=writes,
-        metavar="FOLDER|MODEL",
-        help="Write the result to this folder or file.  [default: replace FOLDER]",
+    shared_options.output_option(
+        "Write the result to this folder or file.  [default: replace FOLDER]", metavar="FOLDER|MODEL"
     ),
 )
 @shared_options.group(

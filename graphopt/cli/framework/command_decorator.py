@@ -19,9 +19,9 @@ from graphopt import config, publish
 from graphopt.cli.files import sample_model
 from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
-from graphopt.cli.invocation import Invocation, Run
+from graphopt.cli.invocation import Invocation, Run, Sources
 from graphopt.cli.options import completion_values, option_relations
-from graphopt.cli.options.parameter_types import writes, writes_file
+from graphopt.cli.options.parameter_types import ReadsData, writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
 from graphopt.diagnostics.observation import observed
@@ -93,7 +93,6 @@ def command(
             from graphopt.cli.options.path_conflicts import check_apart, check_writable, written_paths
             from graphopt.cli.options.resolve_options import move_options
 
-            assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)
             option_relations.check(context)
             check_apart(context)
@@ -115,7 +114,7 @@ def command(
                         return call_function()
                     return _recorded(context, run, run.save_repro, call_function)
                 except UsageError as error:
-                    _name_source(error, run, assignments)
+                    _name_source(error, run)
                     raise
 
         for option in reversed(_common_options(has_details)):
@@ -163,6 +162,14 @@ def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
             type=click.Choice(["auto", "lines", "chrome"]),
             help="Format of --trace.  [default: auto, by the suffix]",
         ),
+        click.option(
+            "--config",
+            "config_file",
+            type=ReadsData(path_type=Path, replaceable=True),
+            metavar="FILE|RESULT",
+            help="Read settings from this file, or the settings and options that a result records, instead of"
+            " graphopt.toml (docs/settings.md).",
+        ),
         click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
         click.option(
             "--save-repro",
@@ -178,16 +185,26 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
     invocation = context.ensure_object(Invocation)
     invocation.debug = bool(values["debug"])
     as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
-    assignments, save_repro = values.pop("assignments"), values.pop("save_repro")
+    assignments, save_repro = tuple(values.pop("assignments")), values.pop("save_repro")
+    config_file = values.pop("config_file")
     given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
     given = {key: None if value == () else value for key, value in given.items()}
-    fault = None
+    fault, record = None, None
+    file: bool | config.Origins = True
     try:
-        settings = config.load(invocation.environ, overrides=given, assignments=assignments)
+        if config_file is not None:
+            from graphopt.recorded_settings.sources import applied
+
+            others = config.origins(invocation.environ, assignments=assignments, file=False)
+            file, record = applied(
+                config_file, [*others, *(name for name, value in given.items() if value is not None)]
+            )
+        settings = config.load(invocation.environ, overrides=given, assignments=assignments, file=file)
     except UsageError as error:
         if needs_settings:
             raise
         fault, settings = error, config.defaults()
+    sources = Sources(invocation.environ, assignments, file, given, config_file, record)
     invocation.debug, invocation.color = settings.debug, settings.color
     typed = {
         name
@@ -197,22 +214,21 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
 
     def label(name: str) -> str:
         """The flag of an option, or the source of a switch that only settings turn on."""
-        origins = {} if name in typed else config.origins(invocation.environ, assignments=assignments)
-        source, value = origins.get(name, ("", False))
+        source, value = ("", False) if name in typed else sources.origins().get(name, ("", False))
         return source if value else OPTIONS[name].flag.partition("/")[0]
 
     settings.check(typed, label)
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     if str(sample_model.PATH) in invocation.names:
         console.note(f"  {sample_model.NOTE}")
-    return Run(settings, console, verbose, invocation, save_repro, fault)
+    return Run(settings, console, verbose, invocation, save_repro, fault, sources=sources)
 
 
-def _name_source(error: UsageError, run: Run, assignments: Sequence[str]) -> None:
+def _name_source(error: UsageError, run: Run) -> None:
     """Prepend the source of a setting to the message of ``error``, if the message quotes its value."""
     if run.settings_fault is not None:
         return
-    for name, (source, value) in config.origins(run.invocation.environ, assignments=assignments).items():
+    for name, (source, value) in run.sources.origins().items():
         texts = [text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
         words = [word for text in texts for word in re.findall(r"[\w.:-]+", text)]
         if value == getattr(run.settings, name) and any(repr(word) in error.message for word in words):
@@ -228,7 +244,7 @@ def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[],
 
     invocation = run.invocation
     check_empty_folder(folder, "--save-repro")
-    recording = Recording(folder, context, run.settings, invocation.command)
+    recording = Recording(folder, context, run.settings, invocation.command, run.recorded)
     invocation.reproducer = folder
     try:
         status = call()

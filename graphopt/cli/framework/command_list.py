@@ -41,6 +41,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "bailout": "Cut a model in two, also within a Loop or an If.",
         "cache": "List, explain, check or remove stored results.",
         "calibrate": "Measure the costs of fused operators on this machine.",
+        "config": "Show settings with their sources, or compare them.",
         "completion": "Print a shell completion script.",
         "profile": "Run a model and record a profile of its values.",
     },

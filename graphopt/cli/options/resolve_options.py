@@ -14,7 +14,7 @@ from graphopt.cli.options.shared_options import FUSER_HINT
 from graphopt.cli.options.table_options import TableOption
 from graphopt.cli.output.console import say
 from graphopt.errors import UsageError
-from graphopt.optimize_options import OptimizeOptions
+from graphopt.optimize_options import OPTIONS, OptimizeOptions
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -62,7 +62,30 @@ def move_options(run: Run, context: click.Context, values: dict[str, Any]) -> No
         found["pipeline"] = chosen_pipeline({key: values.pop(key) for key in ("level", "passes", "fuser")})
         _warn_of_idle_portable(run, context, found)
     given = {name: value for name, value in found.items() if value not in (None, (), {})}
-    run.options = cast(OptimizeOptions, given)
+    run.recorded = _recorded_options(run, context, given)
+    run.options = cast(OptimizeOptions, {**run.recorded, **given})
+
+
+def _recorded_options(run: Run, context: click.Context, given: Mapping[str, Any]) -> OptimizeOptions:
+    """The options of ``optimize`` that ``--config`` reads, unless they are ``given``.
+
+    Raises:
+        UsageError: the command lacks an option, or as for :meth:`SettingsRecord.options`.
+    """
+    file, record = run.sources.config_file, run.sources.record
+    if record is None or file is None:
+        return {}
+    found = record.options(str(file), run.settings, given)
+    known = {parameter.name for parameter in context.command.params}
+    if "input_shapes" in known:
+        known.add("inputs")
+    if lacking := [name for name in found if name not in known]:
+        flag = OPTIONS[lacking[0]].flag.partition("/")[0] or lacking[0]
+        raise UsageError(
+            f"{file} records {flag}, which is no option of {context.command_path}",
+            hint="only commands with the option can apply the record",
+        )
+    return found
 
 
 def chosen_pipeline(values: Mapping[str, Any]) -> str | None:

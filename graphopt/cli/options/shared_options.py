@@ -110,6 +110,9 @@ output_options = group(
     ),
 )
 
+#: For commands whose results record their settings.
+record_option = named("Files", "record_settings")
+
 #: The hint for a fuser that is combined with another choice of passes.
 FUSER_HINT = (
     "a fuser selects a pipeline: -O2 for none and ort, -O3 for builtin, -O3 with fuse-groups for native;"
@@ -196,13 +199,25 @@ def threads_option(shown: str, **relation: Any) -> Decorator:
     return decorator
 
 
+def output_option(
+    text: str, *, metavar: str = "OUT", kind: Any = writes, required: bool = False
+) -> Decorator:
+    """``-o``, with its help ``text``.
+
+    Args:
+        text: the help.
+        metavar: the notation of the path.
+        kind: the type of the path.
+        required: whether the command always writes a file.
+    """
+    decorator: Decorator = click.option(
+        "-o", "--output", type=kind, required=required, metavar=metavar, help=text
+    )
+    return decorator
+
+
 #: The output option of a command that always writes a model.
-model_output = group(
-    "Files",
-    click.option(
-        "-o", "--output", type=writes, required=True, metavar="OUT", help="Write the model to this file."
-    ),
-)
+model_output = group("Files", output_option("Write the model to this file.", required=True))
 
 
 def pipeline_options_of(default: int) -> Decorator:
@@ -332,3 +347,20 @@ kernel_options = group(
         help="Build kernels for native groups, and run them (docs/kernels.md).  [default: kernels]",
     ),
 )
+
+
+def result_options(function: Function) -> Function:
+    """The options of ``optimize`` that determine its result, for commands about results."""
+    for decorator in (
+        of_section("Watching"),
+        device_options,
+        input_options,
+        dim_options,
+        of_section("Verification"),
+        pipeline_options,
+        model_options,
+        record_option,
+        output_options,
+    ):
+        function = decorator(function)
+    return function

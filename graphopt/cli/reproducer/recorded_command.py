@@ -1,6 +1,6 @@
 """A folder with everything needed to rerun a command, and its first outcome.
 
-It contains ``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (every setting), the
+It contains ``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (the settings), the
 files that the command reads, and a ``README.md``. The recorded command line runs in the folder: it reads its
 inputs from ``in/`` and writes its outputs to ``out/``.
 """
@@ -20,7 +20,7 @@ from graphopt import publish
 from graphopt.errors import InvalidModel, UsageError
 
 #: Options that a reproducer stores elsewhere, or omits.
-LEFT_OUT = ("save_repro", "assignments", "allow_external")
+LEFT_OUT = ("save_repro", "assignments", "allow_external", "config_file")
 _FORMAT = 1
 COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
 IN, OUT = "in", "out"

@@ -14,6 +14,7 @@ import click
 from graphopt import config, publish
 from graphopt.cli.files.check_output_paths import make_folder
 from graphopt.cli.invocation import Invocation
+from graphopt.cli.options.options_as_flags import as_flags
 from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.reproducer.recorded_command import (
     IN,
@@ -27,6 +28,7 @@ from graphopt.cli.reproducer.recorded_command import (
 )
 from graphopt.debug.command_checks import keep_files
 from graphopt.errors import GraphoptError, unwritable
+from graphopt.optimize_options import OptimizeOptions
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -39,13 +41,19 @@ class Recording:
         folder: the folder of the reproducer, new or empty.
         settings: the current settings.
         command: the whole command line.
+        options: the options of ``optimize`` that ``--config`` read, which the recorded command line contains.
 
     Raises:
         UsageError: the folder can't be written.
     """
 
     def __init__(
-        self, folder: Path, context: click.Context, settings: config.Settings, command: Sequence[str]
+        self,
+        folder: Path,
+        context: click.Context,
+        settings: config.Settings,
+        command: Sequence[str],
+        options: OptimizeOptions | None = None,
     ) -> None:
         from graphopt.debug.reproducer import versions
 
@@ -58,8 +66,9 @@ class Recording:
         try:
             name = context.info_name or ""
             words = command[command.index(name) + 1 :]
-            arguments = [name, *self._arguments(given(context.command, context, words))]
-            text = config.as_toml(replace(settings, allow_external=(), trace=None, costs=self._costs()))
+            applied = [word for key, value in (options or {}).items() for word in as_flags(key, value)]
+            arguments = [name, *applied, *self._arguments(given(context.command, context, words))]
+            text = config.as_toml(replace(settings, costs=self._costs()), private=False)
             publish.write(folder / SETTINGS, text)
             self._recorded = Recorded(
                 tuple(command),
@@ -289,7 +298,7 @@ def _readme(recorded: Recorded) -> str:
         "",
         f"    mkdir -p {OUT} && {shlex.join(['graphopt', *recorded.arguments])}",
         "",
-        f"- `{SETTINGS}`: every setting that was in force",
+        f"- `{SETTINGS}`: every setting that was in force, except those about stores and folders",
         *(f"- `{name}`: {origin}" for name, origin in recorded.kept.items()),
         *(f"- not kept, because there is no such file: {path}" for path in recorded.missing),
     ]

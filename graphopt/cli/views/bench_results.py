@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from graphopt.timing.ratios import Band
 
 _HOTTEST = 10
+#: The definitions of columns, whose figures may differ.
+_RATIO = "ratio: of the fastest runs of each round, median of the processes; p50, p90 and p99: of all runs"
 
 
 def blocks(result: Result, bench: Bench, *, hot: bool) -> Iterator[Block]:
@@ -25,7 +27,10 @@ def blocks(result: Result, bench: Bench, *, hot: bool) -> Iterator[Block]:
     for row in result.rows:
         table.add(*_cells(row))
     yield table
+    if len(result.rows) > 1:
+        yield f"  {_RATIO}"
     yield f"  {first} against itself: {_range(timing.band)}; differences within this band are noise"
+    yield from (f"  {line}" for line in contradictions(result))
     for name, choice in bench.choices.items():
         yield f"  session options of {name}: {choice}"
     yield from (f"  {line}" for line in remarks(result))
@@ -44,6 +49,20 @@ def remarks(result: Result) -> list[str]:
         delta = max(outcome.delta for outcome in outcomes.values())
         lines.append(f"outputs agree: max |Δ| {delta:.1e}{suffix}" if delta else f"outputs are equal{suffix}")
     return lines + [line for row in result.rows if (line := _placement(row))]
+
+
+def contradictions(result: Result) -> Iterator[str]:
+    """The models whose latencies and ratios disagree about which model is faster, beyond the noise."""
+    first, band = result.rows[0], result.timing.band
+    for row in result.rows[1:]:
+        if first.speed is None or row.speed is None or row.speed.comparison is None:
+            continue
+        latencies, ratio = row.speed.p50 / first.speed.p50, row.speed.comparison.ratio
+        if latencies not in band and (latencies - 1) * (ratio - 1) <= 0:
+            yield (
+                f"{row.name}: p50 is {latencies:.2f} times that of {first.name}, unlike the ratio: the runs"
+                " were disturbed (repeat on an idle machine, or with more --processes)"
+            )
 
 
 def drawing(results: Sequence[Result]) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli.options import resolve_options
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import GraphoptError
-from graphopt.settings import shown
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -69,6 +68,9 @@ def output(run: Run, bundle: Bundle) -> Output:
 
 
 def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
+    from graphopt.cli.views.settings import summary_of
+    from graphopt.recorded_settings import SettingsRecord
+
     manifest, sizes = bundle.manifest, bundle.sizes
     yield Line(f"{bundle.folder}", "title")
     facts = Table(["", ""], "<<")
@@ -87,7 +89,7 @@ def _bundle_blocks(bundle: Bundle, checked: bool) -> Iterator[Block]:
     if manifest.operators is not None and manifest.operators.libraries:
         facts.add("needs", f"a library of operators of {', '.join(manifest.operators.libraries)}")
     if manifest.settings:
-        facts.add("settings", ", ".join(f"{key} {shown(value)}" for key, value in manifest.settings.items()))
+        facts.add("settings", summary_of(SettingsRecord.from_dict(dict(manifest.settings))))
     yield facts
     yield ""
     ports = Table(["", "name", "type", ""], "<<<<")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "variants": [variant.to_dict() for variant in report.variants],
         "tuning": None if report.tuning is None else report.tuning.to_dict(),
         "stopped_before": asdict(report.next_action) if report.next_action else None,
+        "settings": json.loads(report.settings) if report.settings else None,
         "verification": verdict_dict(report.verdict),
         "seconds": report.seconds,
     }

@@ -98,6 +98,8 @@ class Report:
         libraries: paths of the libraries with these kernels.
         hints: hints about the model and the device.
         counters: numbers of sessions, comparisons, rewrites and others, by name.
+        settings: the settings and options that produced the result
+            (:class:`graphopt.recorded_settings.SettingsRecord`), as JSON; empty without a record.
         cached: the key of the stored result that was reused, with the durations of the original run; empty if
             the result was computed.
     """
@@ -131,6 +133,7 @@ class Report:
     libraries: tuple[str, ...] = ()
     hints: list[Hint] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    settings: str = ""
     cached: str = ""
 
     def __str__(self) -> str:

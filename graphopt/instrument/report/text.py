@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ _NATIVE = "native kernels"
 _REFUSALS = 10
 #: Number of listed reasons why nodes were not fused.
 _MISSED = 3
+#: Bytes of a metadata entry with recorded settings besides its value: key, tags and lengths.
+_ENTRY_BYTES = 25
 
 
 def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
@@ -72,9 +75,15 @@ def _growth(report: Report) -> Iterator[str]:
     weights = after.weight_bytes - before.weight_bytes
     if report.other_form:
         return
-    grown = weights if old is None or new is None else new - old
+    grown = weights if old is None or new is None else new - old - _record_bytes(report)
     functions = after.function_nodes - before.function_nodes
     yield from growth_lines(grown, weights, report.made, report.passes, before.nodes, functions)
+
+
+def _record_bytes(report: Report) -> int:
+    """The size of the recorded settings in the file of the result, which passes do not write."""
+    has_entry = bool(report.settings) and json.loads(report.settings)["settings"]
+    return len(report.settings.encode()) + _ENTRY_BYTES if has_entry else 0
 
 
 def _fused_operator_counts(report: Report) -> Iterator[str]:

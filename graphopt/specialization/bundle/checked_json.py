@@ -8,9 +8,9 @@ from typing import Any
 
 from graphopt.errors import InvalidModel
 from graphopt.ir.signature import Port, Signature
-from graphopt.specialization.bundle.manifest import FileSum
 from graphopt.specialization.bundle.names import GENERAL_NAME
 from graphopt.specialization.variant_records import VariantRecord
+from graphopt.util.file_sums import FileSum
 
 _ROLES = ("required", "overridable", "constant")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,24 +12,10 @@ from graphopt.ir.signature import Port, Signature
 from graphopt.specialization.bundle.names import GENERAL, GENERAL_NAME, MANIFEST, MARK, PLAN
 from graphopt.specialization.provenance import OriginalFile
 from graphopt.specialization.variant_records import VariantRecord
+from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
 
 #: The format version that is written.
 VERSION = 3
-#: The key with the checksum of all other entries.
-CHECKSUM = "checksum"
-
-
-@dataclass(frozen=True)
-class FileSum:
-    """The checksum of a file.
-
-    Attributes:
-        sha256: the SHA-256, as hex digits.
-        bytes: the size in bytes; ``None`` if unknown.
-    """
-
-    sha256: str
-    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +101,8 @@ class Manifest:
         target: the device and the runtime; ``None`` in format versions 1 and 2, as the next two attributes.
         operators: the operators that the models need.
         original: the file of the original, if it was read from a file.
-        settings: the settings and options that differ from their defaults.
+        settings: the record of the settings that produced the bundle
+            (:class:`graphopt.recorded_settings.SettingsRecord`), as data; empty without a record.
         version: the format version.
     """
 
@@ -200,12 +185,6 @@ class Manifest:
         path = folder / MANIFEST
         path.write_text(render(self.to_dict()), encoding="utf-8")
         return path
-
-
-def checksum(data: Mapping[str, Any]) -> str:
-    """The SHA-256 of all entries of a manifest or plan except the checksum itself, as canonical JSON."""
-    rest = {key: value for key, value in data.items() if key != CHECKSUM}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def port_dict(port: Port) -> dict[str, Any]:

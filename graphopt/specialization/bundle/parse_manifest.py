@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from graphopt.errors import InvalidModel
+from graphopt.recorded_settings import SettingsRecord
 from graphopt.specialization.bundle.checked_json import (
     Entries,
     check_sums,
@@ -15,15 +16,14 @@ from graphopt.specialization.bundle.checked_json import (
     variants_of,
 )
 from graphopt.specialization.bundle.manifest import (
-    CHECKSUM,
     BundleTarget,
     KernelFile,
     Manifest,
     Operators,
-    checksum,
 )
 from graphopt.specialization.bundle.names import MANIFEST, MARK
 from graphopt.specialization.provenance import OriginalFile
+from graphopt.util.file_sums import CHECKSUM, checksum
 
 _KEYS = (
     MARK,
@@ -77,6 +77,8 @@ def parse_manifest(data: dict[str, Any]) -> Manifest:
         _original(entries.entries("original")) if "original" in data else None,
         entries.mapping("settings"),
     )
+    if found.settings:
+        SettingsRecord.from_dict(dict(found.settings))
     if any(name not in found.models for name in found.native):
         raise entries.error("native kernels of an unknown variant")
     _check_variants(entries)

@@ -12,8 +12,9 @@ from graphopt.specialization.bundle.checked_json import (
     sums_of,
     variants_of,
 )
-from graphopt.specialization.bundle.manifest import CHECKSUM, FileSum, Manifest, checksum
+from graphopt.specialization.bundle.manifest import Manifest
 from graphopt.specialization.bundle.names import MARK
+from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
 
 #: The format version that contains only a checksum of the weights.
 _WITHOUT_SUMS = 1

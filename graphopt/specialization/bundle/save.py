@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,15 +10,15 @@ from itertools import chain
 from pathlib import Path
 
 from graphopt import ir, publish
-from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.signature import Signature
 from graphopt.ops import graphopt_operators
 from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
+from graphopt.recorded_settings import KEY as RECORD
 from graphopt.specialization.build_variants import Specialized
 from graphopt.specialization.bundle.kernel_files import BundleKernels
-from graphopt.specialization.bundle.manifest import BundleTarget, FileSum, Manifest, Operators
+from graphopt.specialization.bundle.manifest import BundleTarget, Manifest, Operators
 from graphopt.specialization.bundle.names import (
     GENERAL,
     GENERAL_NAME,
@@ -28,7 +29,7 @@ from graphopt.specialization.bundle.names import (
 )
 from graphopt.specialization.bundle.read_manifest import read_manifest
 from graphopt.util.argument_checks import checked
-from graphopt.util.disk_store import file_digest
+from graphopt.util.file_sums import FileSum
 from graphopt.util.text_tables import counted
 
 #: Session options of a variant for which none are recommended, although some are for the general model.
@@ -97,29 +98,17 @@ def check_replaceable(folder: Path) -> None:
 
 
 def _check_replaceable(folder: Path) -> None:
-    if not os.path.lexists(folder):
-        return
-    publish.check_not_current(folder)
-    if not folder.is_dir():
-        raise UsageError(f"can't write a bundle to {folder}: not a folder")
-    inside = sorted(os.listdir(folder))
-    if not inside:
-        return
-    hint = "choose a new folder, or that of an older bundle"
-    try:
-        found = None if bundle_at(folder) is None else read_manifest(folder)
-    except GraphoptError as error:
-        raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
-    if found is None:
-        raise UsageError(f"{folder} is not replaced: not a bundle", hint=hint)
-    other = next((name for name in inside if name not in (MANIFEST, PLAN, *found.files)), None)
-    if other is not None:
-        raise UsageError(f"{folder} is not replaced: {other} is not part of the bundle", hint=hint)
+    publish.check_replaceable(folder, "a bundle", _files_of)
+
+
+def _files_of(folder: Path) -> list[str] | None:
+    """The names of the files of the bundle in ``folder``; ``None`` without a bundle."""
+    return None if bundle_at(folder) is None else [MANIFEST, PLAN, *read_manifest(folder).files]
 
 
 def _manifest(found: Specialized, files: Sequence[Path], kernels: BundleKernels) -> Manifest:
     """The manifest of a bundle with ``files``."""
-    sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
+    sums = {file.name: FileSum.of(file) for file in files}
     options = {branch.name: branch.model.metadata_props.get(SESSION_OPTIONS) for branch in found.branches}
     of_general = found.general.metadata_props.get(SESSION_OPTIONS)
     variants = tuple(
@@ -154,7 +143,7 @@ def _manifest(found: Specialized, files: Sequence[Path], kernels: BundleKernels)
         ),
         operators=_operators(models, runtime),
         original=found.provenance.original,
-        settings=found.provenance.settings,
+        settings=json.loads(found.general.metadata_props.get(RECORD, "{}")),
     )
 
 
