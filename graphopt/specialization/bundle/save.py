@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from graphopt import ir, publish
+from graphopt.errors import UsageError
 from graphopt.ir.signature import Signature
 from graphopt.ops import graphopt_operators
 from graphopt.ort.installation import version_of
