@@ -19,7 +19,6 @@ from typing import Any, Literal
 from graphopt.publish.temporary_folders import release, try_lock
 
 Format = Literal["auto", "lines", "chrome"]
-FORMATS: tuple[Format, ...] = ("auto", "lines", "chrome")
 
 #: Seconds of waiting for the lock, and between two attempts.
 _PATIENCE, _STEP = 10.0, 0.001

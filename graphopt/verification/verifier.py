@@ -68,7 +68,7 @@ from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.model_runs import Runner, Runs
-from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
@@ -81,6 +81,7 @@ from graphopt.verification.cases import (
     share_random_outputs,
 )
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
+from graphopt.verification.load_comparison import load_failures
 from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.perturb_rounding import with_inner_rounding
@@ -301,7 +302,9 @@ class Verifier:
             rows = [
                 replace(row, libraries=form is not None)
                 for form in forms
-                for row in self._loads(self._runners.candidate(artifact.source, model, form))
+                for row in load_failures(
+                    self._original, self._runners.candidate(artifact.source, model, form)
+                )
             ]
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
@@ -381,21 +384,6 @@ class Verifier:
                 ):
                     found.add(port.name)
         return found
-
-    def _loads(self, candidate: Runner) -> list[Row]:
-        """Failures of the candidate to load, for an original that loads but runs on no inputs."""
-        rows = []
-        levels: tuple[Optimizations, ...] = ("off", "default")
-        for level in levels:
-            try:
-                self._original.load(level)
-            except (RuntimeFailure, ResourceLimit):
-                continue
-            try:
-                candidate.load(level)
-            except (RuntimeFailure, ResourceLimit) as failure:
-                rows.append(Row("no inputs", "normal", level, None, "", False, str(failure)))
-        return rows
 
 
 def _cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:

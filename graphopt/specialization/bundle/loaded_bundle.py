@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -20,7 +19,6 @@ from graphopt.fusion.kernel_library import Libraries, Toolchain
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device
-from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.specialization.bundle.check_target import (
@@ -32,6 +30,7 @@ from graphopt.specialization.bundle.check_target import (
 from graphopt.specialization.bundle.file_snapshot import BundleFiles
 from graphopt.specialization.bundle.manifest import BundleTarget, Manifest
 from graphopt.specialization.bundle.names import GENERAL_NAME, MANIFEST, bundle_at
+from graphopt.specialization.bundle.optimized_file import optimized_file
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
@@ -341,7 +340,7 @@ class Bundle:
             raise with_remedy(RuntimeFailure(text, hint=failure.hint), self.manifest.target) from failure
         check_signature(name, Signature.of_session(session), self.signature)
         # must not refer to the bundle, which owns the session
-        graph = partial(_optimized, self._files, file, self._optimizations, self.device, choice)
+        graph = partial(optimized_file, self._files, file, self._optimizations, self.device, choice)
         checks = BufferChecks(model, graph, session)
         return VariantSession(session, self.signature, checks, graphs=graphs, record=self.record)
 
@@ -387,17 +386,3 @@ class Bundle:
             store=Store(self._settings.cache_dir),
             provider_options=provider_options,
         )
-
-
-@contextlib.contextmanager
-def _optimized(
-    files: BundleFiles, name: str, level: Optimizations, device: Device, choice: SessionChoice
-) -> Iterator[ir.Model]:
-    """The graph that onnxruntime runs for a file of a bundle."""
-    with contextlib.ExitStack() as stack:
-
-        def opened(path: Path) -> ir.Model:
-            graph = optimized_graph(path, optimizations=level, device=device, choice=choice)
-            return stack.enter_context(graph)
-
-        yield files.use(name, opened)

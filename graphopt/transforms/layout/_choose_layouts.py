@@ -2,8 +2,8 @@
 
 Sites are moved to other layouts by expansion moves, as in Y. Boykov, O. Veksler, R. Zabih, "Fast approximate
 energy minimization via graph cuts" (2001): a move proposes one layout for each tensor that is connected to a
-Transpose, and a minimum cut selects the sites that take it. Each move is optimal, and is made only if the
-cost decreases, so that the result never moves more bytes than the model.
+Transpose, and a minimum cut selects the sites that adopt it. Each move is optimal, and is applied only if
+the cost decreases, so that the result never moves more bytes than the model.
 """
 
 from __future__ import annotations
@@ -188,15 +188,15 @@ def _cut(move: Move, chosen: Assignment) -> dict[Site, Placement]:
     if not move.proposed:
         return {}
     network = Network()
-    stay, go = network.node(), network.node()
+    source, sink = network.node(), network.node()
     nodes = {site: network.node() for site in move.proposed}
-    cut = _Cut(network, stay, go, nodes, move, chosen)
+    cut = _Cut(network, source, sink, nodes, move, chosen)
     for site, at in move.proposed.items():
         cut.pay_if_moved(nodes[site], chosen.penalty(site, at))
         cut.pay_if_stays(nodes[site], chosen.penalty(site, chosen.placement(site)))
     for tensor in move.layouts:
         cut.add(tensor)
-    _, moved = network.cut(stay, go)
+    _, moved = network.cut(source, sink)
     accepted = {site: at for site, at in move.proposed.items() if moved[nodes[site]]}
     before = chosen.cost(move.layouts, accepted)
     return accepted if accepted and chosen.cost(move.layouts, accepted, accepted) < before else {}
@@ -204,22 +204,22 @@ def _cut(move: Move, chosen: Assignment) -> dict[Site, Placement]:
 
 @dataclass
 class _Cut:
-    """The network of one move: sites on the side of ``go`` take the proposed layouts."""
+    """The network of one move: sites on the side of ``sink`` adopt the proposed layouts."""
 
     network: Network
-    stay: int
-    go: int
+    source: int
+    sink: int
     nodes: Mapping[Site, int]
     move: Move
     chosen: Assignment
 
     def pay_if_moved(self, node: int, cost: int) -> None:
         if cost:
-            self.network.edge(self.stay, node, cost)
+            self.network.edge(self.source, node, cost)
 
     def pay_if_stays(self, node: int, cost: int) -> None:
         if cost:
-            self.network.edge(node, self.go, cost)
+            self.network.edge(node, self.sink, cost)
 
     def add(self, tensor: Tensor) -> None:
         """Add the cost of the Transposes of ``tensor``."""
@@ -244,8 +244,8 @@ class _Cut:
             elif kind[layout] == kind[then]:
                 self._written_if_moved(cost, writer, who)
             else:
-                self._any_stays(who.staying, self.go, cost)
-                self._any_moved(who.moved, self.stay, cost)
+                self._any_stays(who.staying, self.sink, cost)
+                self._any_moved(who.moved, self.source, cost)
 
     def _readers(self, tensor: Tensor) -> dict[Perm, _Readers]:
         """The readers of ``tensor``, by the layout that they read."""
@@ -268,7 +268,7 @@ class _Cut:
             self.pay_if_moved(writer, cost)
         else:
             self._any_stays(who.staying, writer, cost)
-        self._any_moved(who.moved, self.stay, cost)  # an upper bound
+        self._any_moved(who.moved, self.source, cost)  # an upper bound
 
     def _written_if_moved(self, cost: int, writer: int | None, who: _Readers) -> None:
         """The cost of a layout in which the tensor is written only if the writer moves."""
@@ -277,7 +277,7 @@ class _Cut:
             self.pay_if_stays(writer, cost)
         else:
             self._any_moved(who.moved, writer, cost)
-        self._any_stays(who.staying, self.go, cost)  # an upper bound
+        self._any_stays(who.staying, self.sink, cost)  # an upper bound
 
     def _any_stays(self, readers: Sequence[int], other: int, cost: int) -> None:
         """Pay if one of ``readers`` stays and ``other`` moves."""
@@ -298,7 +298,7 @@ class _Cut:
     def _tie(self, tensor: Tensor) -> None:
         """Let the writer and readers of ``tensor`` only move together."""
         sites = [tensor.writer, *(reading.site for reading in tensor.readings)]
-        nodes = [self.stay if site is None else self.nodes.get(site, self.stay) for site in sites]
+        nodes = [self.source if site is None else self.nodes.get(site, self.source) for site in sites]
         for node in nodes[1:]:
             if node != nodes[0]:
                 self.network.edge(nodes[0], node)

@@ -18,7 +18,7 @@ from graphopt.numerics import Numerics
 from graphopt.rewrite.match import Match, Refused
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap
-from graphopt.transforms.layout._operators import Operator, SameRank
+from graphopt.transforms.layout._operator import Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, compose, identity
 
 #: The name of the pass, for reasons and records.

@@ -16,20 +16,22 @@ from graphopt.context import Context
 from graphopt.ort.devices import Capabilities
 from graphopt.rewrite.operand_checks import attribute_of
 from graphopt.rules.building_blocks.operands import operand
-from graphopt.transforms.layout._channels_last import has_kernel
+from graphopt.transforms.layout._channels_last_operators import has_kernel
 from graphopt.util.text_tables import counted
 
 #: Relative times of convolutions with the channels last, by kind.
 _RATIOS = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
 #: The number of nodes per convolution from which the convolutions do not matter.
 _MOST_NODES = 300
+#: The largest numbers of channels of a small convolution.
 _SMALL = 64
+#: The element types that all tensor cores multiply.
 _TENSOR_CORES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
-class Convolved:
-    """A convolution, for the decision.
+class ConvolutionFacts:
+    """The facts about a convolution that decide its layout.
 
     Attributes:
         dtype: the element type; ``None`` if unknown.
@@ -48,7 +50,7 @@ class Convolved:
     has_kernel: bool
 
     @classmethod
-    def of(cls, node: ir.Node, cx: Context) -> Convolved:
+    def of(cls, node: ir.Node, cx: Context) -> ConvolutionFacts:
         """The facts about ``node``."""
         image = node.inputs[0]
         shape, cost = cx.shape(image), cost_of(node, cx.facts)
@@ -67,12 +69,12 @@ class Convolved:
     def kind(self) -> str:
         """The kind, as in :data:`_RATIOS`."""
         assert self.weights is not None
-        made, read, *kernel = self.weights
-        if self.group > 1 and read > 1:
+        results, operands, *kernel = self.weights
+        if self.group > 1 and operands > 1:
             return "grouped"
-        if made <= _SMALL and read <= _SMALL:
+        if results <= _SMALL and operands <= _SMALL:
             return "small"
-        return "narrowing" if 2 * made <= read and kernel[0] > 1 else "other"
+        return "narrowing" if 2 * results <= operands and kernel[0] > 1 else "other"
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class LayoutDecision:
 
 
 def decide_layout(
-    convolutions: Sequence[Convolved], nodes: int, device: Capabilities, *, force: bool = False
+    convolutions: Sequence[ConvolutionFacts], nodes: int, device: Capabilities, *, force: bool = False
 ) -> LayoutDecision:
     """Decide the layout of the convolutions of a graph.
 

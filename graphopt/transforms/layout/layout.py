@@ -11,14 +11,14 @@ from graphopt.context import Context, Refusal
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.rewrite.match import Match
-from graphopt.transforms.layout._channels_last import channels_last_operator, is_convolution
+from graphopt.transforms.layout._channels_last_operators import channels_last_operator, is_convolution
 from graphopt.transforms.layout._choose_layouts import choose_layouts
 from graphopt.transforms.layout._control_flow import exchange_sites
 from graphopt.transforms.layout._dataflow import NAME, Dataflow, Site, node_site
-from graphopt.transforms.layout._decide_layout import Convolved, LayoutDecision, decide_layout
-from graphopt.transforms.layout._operators import same_rank_operator
+from graphopt.transforms.layout._decide_layout import ConvolutionFacts, LayoutDecision, decide_layout
 from graphopt.transforms.layout._quantized_units import keep_quantized_units
-from graphopt.transforms.layout._views import view_operator
+from graphopt.transforms.layout._same_rank_operators import same_rank_operator
+from graphopt.transforms.layout._view_operators import view_operator
 from graphopt.transforms.layout._write_layouts import write_layouts
 
 #: The opset version from which operators broadcast like numpy.
@@ -77,7 +77,7 @@ class Layout(Pass):
         elif cx.options.numerics is Numerics.EXACT:
             decision = LayoutDecision(False, "channels-last kernels sum in another order")
         else:
-            facts = [Convolved.of(node, cx) for node in found]
+            facts = [ConvolutionFacts.of(node, cx) for node in found]
             decision = decide_layout(facts, len(nodes), cx.target.device.capabilities, force=self.force)
         cx.remarks.append(f"layout: {decision.reason}")
         if not decision.is_channels_last:
@@ -86,7 +86,7 @@ class Layout(Pass):
         return decision
 
     def _biases(self, flow: Dataflow) -> dict[Site, int]:
-        """The preference of each convolution: the Transposes that cuDNN would otherwise make itself."""
+        """The preference of each convolution: the Transposes that cuDNN would otherwise run itself."""
         found: dict[Site, int] = {}
         for site in flow.sites:
             if is_convolution(site.node):
@@ -109,7 +109,8 @@ def _sites(node: ir.Node, cx: Context, decision: LayoutDecision) -> Iterator[Sit
     operators = [same_rank_operator(m, node), view_operator(m, node)]
     if decision.is_channels_last:
         operators.insert(0, channels_last_operator(node, cx))
-    sites = (node_site(node, operator, cx) for operator in operators)
-    yield from (
-        site for site in [next((site for site in sites if site is not None), None)] if site is not None
-    )
+    for operator in operators:
+        site = node_site(node, operator, cx)
+        if site is not None:
+            yield site
+            return

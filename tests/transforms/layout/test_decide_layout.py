@@ -8,11 +8,11 @@ import pytest
 
 from graphopt import ir
 from graphopt.ort.devices import CPU, Device
-from graphopt.transforms.layout._decide_layout import Convolved, decide_layout
+from graphopt.transforms.layout._decide_layout import ConvolutionFacts, decide_layout
 
 GPU = Device("cuda").capabilities
 #: 3 × 3, from 128 channels to 128.
-ORDINARY = Convolved(ir.DataType.FLOAT16, (128, 128, 3, 3), 1, 10**9, is_static=True, has_kernel=True)
+ORDINARY = ConvolutionFacts(ir.DataType.FLOAT16, (128, 128, 3, 3), 1, 10**9, is_static=True, has_kernel=True)
 SMALL = replace(ORDINARY, weights=(32, 3, 3, 3))
 NARROWING = replace(ORDINARY, weights=(64, 256, 3, 3))
 GROUPED = replace(ORDINARY, weights=(128, 32, 3, 3), group=4)
@@ -33,7 +33,7 @@ DEPTHWISE = replace(ORDINARY, weights=(128, 1, 3, 3), group=128)
         ([GROUPED, *[ORDINARY] * 3], "4 convolutions: channels last, predicted 0.96 of the time"),
     ],
 )
-def test_channels_last_on_a_gpu(convolutions: list[Convolved], reason: str) -> None:
+def test_channels_last_on_a_gpu(convolutions: list[ConvolutionFacts], reason: str) -> None:
     decision = decide_layout(convolutions, 20, GPU)
     assert (decision.is_channels_last, decision.reason) == (True, reason)
 
@@ -66,7 +66,7 @@ def test_channels_last_on_a_gpu(convolutions: list[Convolved], reason: str) -> N
         ),
     ],
 )
-def test_channels_first_on_a_gpu(convolutions: list[Convolved], nodes: int, reason: str) -> None:
+def test_channels_first_on_a_gpu(convolutions: list[ConvolutionFacts], nodes: int, reason: str) -> None:
     decision = decide_layout(convolutions, nodes, GPU)
     assert (decision.is_channels_last, decision.reason) == (False, reason)
 

@@ -6,7 +6,6 @@ adds operators to :mod:`graphopt.rules.building_blocks.transpose_propagation`, w
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,50 +20,8 @@ from graphopt.rules.building_blocks.axes import axes_of, axis_of, normalized, un
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.transpose_propagation import Mover, is_cheap, mover_of
+from graphopt.transforms.layout._operator import Inputs, Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, identity
-
-Inputs = Sequence[ir.Value | None]
-
-
-class Operator(ABC):
-    """The layouts that nodes of an operator support.
-
-    Attributes:
-        exact: whether every layout gives the same bits.
-    """
-
-    exact: bool = True
-
-    @abstractmethod
-    def reads(self, m: Match, node: ir.Node) -> Sequence[int]:
-        """The indices of the inputs whose layout changes."""
-
-    @abstractmethod
-    def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        """The layouts of ``node`` if its inputs or its results have layout ``perm``; ``None`` if impossible.
-
-        Args:
-            given: ``read`` or ``result``.
-        """
-
-    @abstractmethod
-    def rebuild(self, op: Builder, m: Match, node: ir.Node, inputs: Inputs, at: Placement) -> object:
-        """Build ``node`` in the layouts ``at``; inputs in ``reads`` have that layout, others their own."""
-
-    def penalty(self, m: Match, node: ir.Node, at: Placement) -> int:
-        """The number of passes over the data that the layout ``at`` costs in the kernel itself."""
-        return 0
-
-
-class SameRank(Operator):
-    """Operators whose data inputs and results have one rank and one layout."""
-
-    def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        return Placement(perm, perm) if self.fits(m, node, perm) else None
-
-    @abstractmethod
-    def fits(self, m: Match, node: ir.Node, perm: Perm) -> bool:
-        """Whether ``node`` can be computed in layout ``perm``."""
 
 
 @dataclass(frozen=True)

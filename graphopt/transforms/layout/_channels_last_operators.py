@@ -14,7 +14,7 @@ from graphopt.rewrite import Builder, Match
 from graphopt.rewrite.traced_array import tensor_to_compute
 from graphopt.rules.building_blocks.axes import reduce
 from graphopt.rules.building_blocks.operands import operand
-from graphopt.transforms.layout._operators import Inputs, Operator, SameRank
+from graphopt.transforms.layout._operator import Inputs, Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, identity
 
 #: From [N, C, H, W] to [N, H, W, C].
@@ -32,11 +32,7 @@ class ChannelsLast(SameRank):
     def fits(self, m: Match, node: ir.Node, perm: Perm) -> bool:
         if m.rank(node.inputs[0]) != len(perm) or len(perm) != 4:
             return False
-        return perm == identity(4) or (perm == self.layout(node) and self.has_form(m, node))
-
-    def layout(self, node: ir.Node) -> Perm:
-        """The other layout that the operator supports."""
-        return NHWC
+        return perm == identity(4) or (perm == NHWC and self.has_form(m, node))
 
     def has_form(self, m: Match, node: ir.Node) -> bool:
         """Whether the operator supports the attributes and inputs of ``node`` in this layout."""
@@ -84,9 +80,6 @@ class ByAttribute(ChannelsLast):
     """Quantized operators with the attribute ``channels_last``."""
 
     exact = True  # in integers
-
-    def layout(self, node: ir.Node) -> Perm:
-        return NHWC
 
     def has_form(self, m: Match, node: ir.Node) -> bool:
         return node.domain == "" or not m.attribute(node, "channels_last")

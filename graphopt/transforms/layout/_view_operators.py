@@ -20,7 +20,7 @@ from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce, squeeze, unsqueeze
 from graphopt.rules.building_blocks.operands import int_of, operand
 from graphopt.rules.building_blocks.reshape_targets import nonzero_dims, reshape, reshape_target
-from graphopt.transforms.layout._operators import Inputs, Operator
+from graphopt.transforms.layout._operator import Inputs, Operator
 from graphopt.transforms.layout._permutations import Perm, Placement, identity, inverse
 
 
