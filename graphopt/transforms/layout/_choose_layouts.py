@@ -46,21 +46,25 @@ class Assignment:
             return identity(tensor.rank)
         return self.placement(tensor.writer, proposed).result
 
-    def wanted(self, reading: Reading, proposed: Layouts | None = None) -> Perm:
-        """The layout of the tensor that ``reading`` reads."""
+    def required(self, reading: Reading, proposed: Layouts | None = None) -> Perm:
+        """The layout that ``reading`` requires of the tensor."""
         if reading.site is None:
             return reading.perm
         return compose(reading.perm, self.placement(reading.site, proposed).read)
+
+    def of_sites(self, sites: Iterable[Site]) -> Assignment:
+        """The layouts of ``sites``; other sites have those of the model."""
+        return Assignment(self.flow, {site: self.at[site] for site in sites}, self.biases)
 
     def cost(self, tensors: Iterable[Tensor], sites: Iterable[Site], proposed: Layouts | None = None) -> int:
         """The cost of the Transposes of ``tensors``, and of the layouts of ``sites`` themselves."""
         total = 0
         for tensor in tensors:
             shape, written = self.flow.cx.shape(tensor.root), self.written(tensor, proposed)
-            wanted = dict.fromkeys(self.wanted(reading, proposed) for reading in tensor.readings)
-            moved = dict.fromkeys(significant(perm, shape) for perm in wanted)
+            required = dict.fromkeys(self.required(reading, proposed) for reading in tensor.readings)
+            moved = dict.fromkeys(significant(perm, shape) for perm in required)
             total += tensor.cost * sum(perm != significant(written, shape) for perm in moved)
-            total += tensor.view_cost * sum(perm != written for perm in wanted)
+            total += tensor.view_cost * sum(perm != written for perm in required)
         return total + sum(self.penalty(site, self.placement(site, proposed)) for site in sites)
 
     def penalty(self, site: Site, at: Placement) -> int:
@@ -138,7 +142,7 @@ def _seeds(chosen: Assignment, around: _Neighbours) -> Iterator[tuple[Tensor, Pe
         if not tensor.cost:
             continue
         written = chosen.written(tensor)
-        others = dict.fromkeys(chosen.wanted(reading) for reading in tensor.readings)
+        others = dict.fromkeys(chosen.required(reading) for reading in tensor.readings)
         differing = [perm for perm in others if perm != written]
         for perm in differing:
             yield tensor, perm
@@ -251,8 +255,8 @@ class _Cut:
         """The readers of ``tensor``, by the layout that they read."""
         found: dict[Perm, _Readers] = {}
         for reading in tensor.readings:
-            now = self.chosen.wanted(reading)
-            then = self.chosen.wanted(reading, self.move.proposed)
+            now = self.chosen.required(reading)
+            then = self.chosen.required(reading, self.move.proposed)
             node = None if reading.site is None else self.nodes.get(reading.site)
             if now == then or node is None:
                 found.setdefault(now, _Readers()).always = True

@@ -17,7 +17,7 @@ from graphopt.rewrite.traced_array import trace
 from graphopt.rules.building_blocks.reshape_targets import reshape_target
 from graphopt.transforms.layout._choose_layouts import Assignment
 from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
-from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity, significant
+from graphopt.transforms.layout._permutations import Perm, after, identity, significant
 
 
 def write_layouts(chosen: Assignment, cx: Context) -> int:
@@ -31,11 +31,11 @@ def write_layouts(chosen: Assignment, cx: Context) -> int:
         action = cx.begin_rewrite(NAME, sites[0].node)
         if action is None:
             continue
-        made = _Rewrite(chosen, dict.fromkeys(sites), component.tensors, cx).run()
+        created = _Rewrite(chosen.of_sites(sites), component.tensors, cx).run()
         changed += len(sites)
         if not all(isinstance(site, NodeSite) for site in sites):
             cx.invalidate("layout")  # values of bodies keep their names, but have other shapes
-        cx.end_rewrite(action, sites[0].node, made)
+        cx.end_rewrite(action, sites[0].node, created)
     return changed
 
 
@@ -92,23 +92,22 @@ class _Rewrite:
     """One rewrite of connected sites.
 
     Attributes:
-        sites: the sites that get new layouts, in order.
+        chosen: the new layouts of these sites, in order.
         tensors: the tensors that they write or read.
         versions: by tensor, the values with its contents, by layout.
         redirected: the new values of uses, which are set at the end: facts about the old values are needed
             until then.
         replaced: old results, and new ones in the same layout.
-        made: the new nodes.
+        created: the new nodes.
     """
 
     chosen: Assignment
-    sites: dict[Site, None]
     tensors: list[Tensor]
     cx: Context
     versions: dict[Tensor, dict[Perm, ir.Value]] = field(default_factory=dict)
     redirected: list[tuple[Use, ir.Value, Perm]] = field(default_factory=list)
     replaced: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
-    made: list[ir.Node] = field(default_factory=list)
+    created: list[ir.Node] = field(default_factory=list)
 
     def run(self) -> list[ir.Node]:
         """Rebuild the nodes, redirect the uses, and remove the old nodes; returns the new nodes."""
@@ -117,34 +116,22 @@ class _Rewrite:
         for tensor in self.tensors:
             for reading in tensor.readings:
                 by_place.setdefault(reading.use.place, {})[reading.use.index] = tensor, reading
-        rebuilt = {site.node: site for site in self.sites if isinstance(site, NodeSite)}
+        rebuilt = {site.node: site for site in self.chosen.at if isinstance(site, NodeSite)}
         for node in sorted(rebuilt, key=lambda node: flow.order[node]):
             self._rebuild(rebuilt[node], by_place.pop(node, {}))
         for place, readings in by_place.items():
             for index, (tensor, reading) in readings.items():
-                value, use = self._version(tensor, self._wanted(reading)), Use(place, index)
+                value, use = self._version(tensor, self.chosen.required(reading)), Use(place, index)
                 if value is not use.value:
-                    self.redirected.append((use, value, self._placement(reading.site).read))
-        sources = list(dict.fromkeys(site.node for site in self.sites))
-        self.cx.edit.note_origin(self.made, sources, NAME)
+                    perm = () if reading.site is None else self.chosen.placement(reading.site).read
+                    self.redirected.append((use, value, perm))
+        sources = list(dict.fromkeys(site.node for site in self.chosen.at))
+        self.cx.edit.note_origin(self.created, sources, NAME)
         self._redirect()
         self._remove_old(
             [*rebuilt, *(alias.producer() for tensor in self.tensors for alias in tensor.aliases)]
         )
-        return self.made
-
-    def _placement(self, site: Site | None) -> Placement:
-        if site is None:
-            return Placement((), ())
-        return self.chosen.at[site] if site in self.sites else site.own
-
-    def _wanted(self, reading: Reading) -> Perm:
-        if reading.site is None:
-            return reading.perm
-        return compose(reading.perm, self._placement(reading.site).read)
-
-    def _written(self, tensor: Tensor) -> Perm:
-        return identity(tensor.rank) if tensor.writer is None else self._placement(tensor.writer).result
+        return self.created
 
     # Values in a layout --------------------------------------------------------------------
 
@@ -154,19 +141,19 @@ class _Rewrite:
         if known is None:
             known = self.versions[tensor] = self._existing(tensor)
         if layout not in known:
-            written = self._written(tensor)
+            written = self.chosen.written(tensor)
             known[layout] = self._transpose(tensor, known[written], after(written, layout), layout)
         return known[layout]
 
     def _existing(self, tensor: Tensor) -> dict[Perm, ir.Value]:
         """The versions of ``tensor`` in the model that remain."""
-        written = self._written(tensor)
+        written = self.chosen.written(tensor)
         if written != identity(tensor.rank):
             return {written: tensor.root}  # the result of an If or a loop, in its new layout
         found = {written: tensor.root}
         order = self.chosen.flow.order
         for alias, perm in tensor.aliases.items():
-            readers = [r.use.place for r in tensor.readings if self._wanted(r) == perm]
+            readers = [r.use.place for r in tensor.readings if self.chosen.required(r) == perm]
             first = min((order[place] for place in readers if isinstance(place, ir.Node)), default=len(order))
             node = alias.producer()
             if node is not None and node.graph is tensor.graph and order[node] < first:
@@ -174,7 +161,7 @@ class _Rewrite:
         return found
 
     def _transpose(self, tensor: Tensor, value: ir.Value, perm: Perm, layout: Perm) -> ir.Value:
-        """``value`` transposed by ``perm``, ahead of the readers that want ``layout``."""
+        """``value`` transposed by ``perm``, ahead of the readers in ``layout``."""
         if not tensor.cost and (constant := self._constant(tensor, layout)) is not None:
             return constant
         edit, graph = self.cx.edit, self._home(tensor, layout)
@@ -188,15 +175,15 @@ class _Rewrite:
             edit.insert_before(first, [node])
         else:
             edit.append(graph, node)
-        self.made.append(node)
+        self.created.append(node)
         return node.outputs[0]
 
     def _view(self, tensor: Tensor, value: ir.Value, layout: Perm, graph: ir.Graph) -> ir.Node | None:
         """A Reshape of ``value`` to ``layout``, if only axes of size 1 move, and a constant describes it."""
-        shape, written = self.cx.shape(tensor.root), self._written(tensor)
+        shape, written = self.cx.shape(tensor.root), self.chosen.written(tensor)
         if shape is None or significant(written, shape) != significant(layout, shape):
             return None
-        place = next(iter(self.sites)).node
+        place = next(iter(self.chosen.at)).node
         before, after_ = ([shape[axis] for axis in perm] for perm in (written, layout))
         target = reshape_target(Match(NAME, place, {}, self.cx), before, after_)
         if target is None:
@@ -216,7 +203,7 @@ class _Rewrite:
 
     def _home(self, tensor: Tensor, layout: Perm) -> ir.Graph:
         """The graph for a Transpose of ``tensor``: common to all readers, outside of loops, not of Ifs."""
-        graphs = [r.use.graph for r in tensor.readings if self._wanted(r) == layout]
+        graphs = [r.use.graph for r in tensor.readings if self.chosen.required(r) == layout]
         paths = [list(reversed(list(self._outward(graph, tensor.graph)))) for graph in graphs]
         common = 0
         while all(len(path) > common for path in paths) and len({path[common] for path in paths}) == 1:
@@ -244,11 +231,11 @@ class _Rewrite:
         node, at = site.node, self.chosen.at[site]
         inputs = list(node.inputs)
         for index, (tensor, reading) in readings.items():
-            inputs[index] = self._version(tensor, self._wanted(reading))
+            inputs[index] = self._version(tensor, self.chosen.required(reading))
         builder = Builder(self.cx, node)
         built: Any = site.operator.rebuild(builder, site.m, node, inputs, at)
         results = built if isinstance(built, Sequence) else (built,)
-        self.made += builder.commit()
+        self.created += builder.commit()
         for value, new in zip(node.outputs, results, strict=True):
             if not value.name:
                 continue
@@ -260,12 +247,12 @@ class _Rewrite:
 
     def _redirect(self) -> None:
         edit = self.cx.edit
-        exchanged = [site for site in self.sites if not isinstance(site, NodeSite)]
+        exchanged = [site for site in self.chosen.at if not isinstance(site, NodeSite)]
         for old, new in self.replaced:
             edit.replace(old, new)
         new_of = dict(self.replaced)
-        for use, wanted, perm in self.redirected:
-            value, old_value = new_of.get(wanted, wanted), use.value
+        for use, new, perm in self.redirected:
+            value, old_value = new_of.get(new, new), use.value
             assert old_value is not None
             if isinstance(use.place, ir.Node):
                 edit.set_input(use.place, use.index, value)
