@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
 from graphopt.ort.devices import Device
+from graphopt.specialization.ort_values import copy_on
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -37,7 +38,7 @@ def aligned(values: Mapping[str, Any], device: Device, record: Record) -> Mappin
         record: counts copies, and receives a hint.
     """
     copied = {
-        name: _copy(value, device)
+        name: copy_on(value, device)
         for name, value in values.items()
         if _is_on_gpu(value) and not is_aligned(value)
     }
@@ -58,16 +59,6 @@ def aligned(values: Mapping[str, Any], device: Device, record: Record) -> Mappin
 
 def _is_on_gpu(value: Any) -> bool:
     return bool(value.is_tensor()) and str(value.device_name()).lower() == "cuda"
-
-
-def _copy(value: OrtValue, device: Device) -> OrtValue:
-    import onnxruntime
-
-    made = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
-        list(value.shape()), value.element_type(), device.kind, device.index
-    )
-    made.update_inplace(value)
-    return made
 
 
 def distinct_elements(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:

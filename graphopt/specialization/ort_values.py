@@ -94,6 +94,23 @@ def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
     return onnxruntime.OrtValue.ortvalue_from_numpy(whole, device.kind, device.index)
 
 
+def empty_like(value: OrtValue, device: Device) -> OrtValue:
+    """A tensor on ``device`` with the type and shape of the tensor ``value``, and undefined contents."""
+    import onnxruntime
+
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+        list(value.shape()), value.element_type(), device.kind, device.index
+    )
+
+
+def copy_on(value: OrtValue, device: Device) -> OrtValue:
+    """A copy on ``device`` of the tensor ``value``, which shares no memory with it."""
+    copy = empty_like(value, device)
+    if prod(value.shape()):
+        copy.update_inplace(value)
+    return copy
+
+
 def owning_value(value: Any) -> OrtValue:
     """``value`` as a value of onnxruntime that keeps the memory of an array alive.
 

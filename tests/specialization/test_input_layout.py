@@ -14,6 +14,7 @@ from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.ort.devices import CPU, Device
 from graphopt.specialization import input_layout
 from graphopt.specialization.input_layout import aligned, distinct_elements, note_repeated
+from graphopt.specialization.ort_values import copy_on
 from tests.model_testing import parse
 
 
@@ -35,7 +36,7 @@ class _OnGpu:
 
 def test_misaligned_values_on_the_gpu_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        input_layout, "_copy", lambda value, device: _OnGpu(value.address + 16 - value.address % 16)
+        input_layout, "copy_on", lambda value, device: _OnGpu(value.address + 16 - value.address % 16)
     )
     record = Record(set())
     values: dict[str, Any] = {
@@ -56,7 +57,7 @@ def test_copies_have_the_same_contents() -> None:
     buffer = np.arange(8, dtype=np.float32)
     begin = next(i for i in range(4) if buffer[i:].ctypes.data % 16)
     value = onnxruntime.OrtValue.from_dlpack(buffer[begin : begin + 4])
-    copy = input_layout._copy(value, CPU)
+    copy = copy_on(value, CPU)
     np.testing.assert_array_equal(copy.numpy(), buffer[begin : begin + 4])
     assert copy.data_ptr() % 16 == 0
 

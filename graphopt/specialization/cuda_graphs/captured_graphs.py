@@ -21,7 +21,7 @@ from graphopt.diagnostics.record import Record
 from graphopt.ort.devices import Device
 from graphopt.ort.session import FATAL
 from graphopt.specialization.input_layout import distinct_elements, is_aligned
-from graphopt.specialization.ort_values import ort_value
+from graphopt.specialization.ort_values import copy_on, empty_like, ort_value
 from graphopt.util.fork_safe_lock import ForkSafeLock
 
 if TYPE_CHECKING:
@@ -101,14 +101,16 @@ class CapturedGraphs:
 
     def values(self, feeds: Mapping[str, Any]) -> list[OrtValue]:
         """The outputs as values on the device, in order: copies, unless ``reuse_outputs`` is set."""
-        return self._run(feeds, (lambda value: value) if self._options.reuse_outputs else self._copy)
+        if self._options.reuse_outputs:
+            return self._run(feeds, lambda value: value)
+        return self._run(feeds, lambda value: copy_on(value, self._device))
 
-    def _run(self, feeds: Mapping[str, Any], take: Callable[[OrtValue], T]) -> list[T]:
-        """The outputs, converted by ``take`` before another run overwrites them.
+    def _run(self, feeds: Mapping[str, Any], convert: Callable[[OrtValue], T]) -> list[T]:
+        """The outputs, converted by ``convert`` before another run overwrites them.
 
         Args:
             feeds: arrays, or values of onnxruntime.
-            take: converts an output.
+            convert: converts an output.
         """
         values = {name: feeds[name] for name in self._inputs if name in feeds}
         with self._lock:
@@ -123,7 +125,7 @@ class CapturedGraphs:
                 graph = self._warm_up(values, static)
                 if self._may_capture(values):
                     self._capture(graph, key)
-            return [take(value) for value in graph.binding.get_outputs()]
+            return [convert(value) for value in graph.binding.get_outputs()]
 
     def _is_static(self, name: str, value: Any) -> bool:
         """Whether a value keeps its own address: it is declared static, on the device, and aligned."""
@@ -139,7 +141,7 @@ class CapturedGraphs:
             if name not in static:
                 # a copy of its own: on the host, an OrtValue shares the memory of the array
                 source = ort_value(name, value, self._inputs[name], self._device)
-                graph.inputs[name] = self._copy(source)
+                graph.inputs[name] = copy_on(source, self._device)
                 self._remember(graph, name, value)
             graph.binding.bind_ortvalue_input(name, static[name] if name in static else graph.inputs[name])
         for name in self._outputs:
@@ -168,7 +170,7 @@ class CapturedGraphs:
     def _capture(self, graph: _Captured, key: tuple[Any, ...]) -> None:
         """Bind buffers for the outputs, and run once more, which captures."""
         for name, value in zip(self._outputs, graph.binding.get_outputs(), strict=True):
-            graph.binding.bind_ortvalue_output(name, self._empty_like(value))
+            graph.binding.bind_ortvalue_output(name, empty_like(value, self._device))
         graph.options = run_options(len(self._graphs) + 1)
         self._record.count("cuda-graph captures")
         self._session.run_with_iobinding(graph.binding, graph.options)
@@ -196,19 +198,6 @@ class CapturedGraphs:
             graph.uploaded.pop(name, None)
         else:
             graph.uploaded[name] = distinct.copy()
-
-    def _copy(self, value: OrtValue) -> OrtValue:
-        made = self._empty_like(value)
-        if prod(value.shape()):
-            made.update_inplace(value)
-        return made
-
-    def _empty_like(self, value: OrtValue) -> OrtValue:
-        import onnxruntime
-
-        return onnxruntime.OrtValue.ortvalue_from_shape_and_type(
-            list(value.shape()), value.element_type(), self._device.kind, self._device.index
-        )
 
 
 def _key(name: str, value: Any, is_static: bool) -> tuple[Any, ...]:
