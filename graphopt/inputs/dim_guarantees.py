@@ -74,7 +74,9 @@ def relate_dims(model: ir.Model, relations: Mapping[str, str], *, strict: bool =
             if other not in known:
                 raise unknown("dynamic dim", other, list(dict.fromkeys(known)))
             if other == symbol:
-                raise UsageError(f"dim {name!r} is defined by itself")
+                raise UsageError(
+                    f"dim {name!r} is defined by itself", hint="an expression of other dims defines it"
+                )
         for value in ir.declared_values(model):
             for axis, declared in enumerate(_names(value)):
                 if place == (value.name, axis):

@@ -5,7 +5,7 @@ The counterpart of ``size_asserts`` of PyTorch's Inductor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,8 @@ class SizeChecks:
             odd = missing[0] if missing else next(name for name in feeds if name not in self._ports)
             fault = f"{odd!r} is missing" if missing else f"the model has no input {odd!r}"
             raise UsageError(
-                f"the model has {counted(len(self._ports), 'input')}, {len(feeds)} given: {fault}"
+                f"the model has {counted(len(self._ports), 'input')}, {len(feeds)} given: {fault}",
+                hint=f"inputs: {', '.join(self._ports)}",
             )
         symbols: dict[str, tuple[int, str]] = {}
         for name, value in feeds.items():
@@ -88,17 +89,25 @@ def _check_shape(port: Port, shape: tuple[int, ...], symbols: dict[str, tuple[in
     if len(shape) != len(port.dims):
         raise UsageError(
             f"the input {port.name!r} has {counted(len(shape), 'axis', 'axes')}, the model declares"
-            f" {len(port.dims)}"
+            f" {len(port.dims)}",
+            hint=_declared(port.dims),
         )
     for axis, (size, dim) in enumerate(zip(shape, port.dims, strict=True)):
         if isinstance(dim, int) and size != dim:
             raise UsageError(
-                f"the input {port.name!r} has size {size} on axis {axis}, the model declares {dim}"
+                f"the input {port.name!r} has size {size} on axis {axis}, the model declares {dim}",
+                hint=_declared(port.dims),
             )
         if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
             other, where = symbols.setdefault(dim, (size, port.name))
             if other != size:
                 raise UsageError(
                     f"the input {port.name!r} has size {size} on axis {axis}, and {where!r} has {other} for"
-                    f" the same dim {dim!r}"
+                    f" the same dim {dim!r}",
+                    hint=f"pass inputs with one size for {dim!r}",
                 )
+
+
+def _declared(dims: Sequence[int | str | None]) -> str:
+    """The declared shape, as a hint."""
+    return f"declared shape: {', '.join('?' if dim is None else str(dim) for dim in dims)}"

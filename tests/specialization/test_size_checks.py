@@ -30,21 +30,31 @@ def _checks(*static: str) -> SizeChecks:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "words", "hint"),
     [
-        ({"x": np.ones((2, 4, 1), np.float32)}, "the input 'x' has 3 axes, the model declares 2"),
-        ({"x": np.ones((2, 3), np.float32)}, "the input 'x' has size 3 on axis 1, the model declares 4"),
+        (
+            {"x": np.ones((2, 4, 1), np.float32)},
+            "the input 'x' has 3 axes, the model declares 2",
+            "declared shape: N, 4",
+        ),
+        (
+            {"x": np.ones((2, 3), np.float32)},
+            "the input 'x' has size 3 on axis 1, the model declares 4",
+            "declared shape: N, 4",
+        ),
         (
             {"z": np.ones((3, 4), np.float32)},
             "the input 'z' has size 3 on axis 0, and 'x' has 2 for the same dim 'N'",
+            "pass inputs with one size for 'N'",
         ),
-        ({"q": np.ones(1)}, "the model has 3 inputs, 4 given: the model has no input 'q'"),
+        ({"q": np.ones(1)}, "the model has 3 inputs, 4 given: the model has no input 'q'", "inputs: x, z, w"),
     ],
 )
-def test_faults(changes: dict[str, Any], words: str) -> None:
+def test_faults(changes: dict[str, Any], words: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
         _checks().check(_feeds(**changes))
     assert raised.value.message == words and "\n" not in words
+    assert raised.value.hint == hint
 
 
 def test_missing_inputs() -> None:

@@ -147,7 +147,8 @@ def _verify_bundle(run: Run, original: Path, bundle: Bundle, *, signature: bool)
 
     if "dims" in run.options or "dim_ranges" in run.options:
         raise UsageError(
-            "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes"
+            "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes",
+            hint="leave them out; --input-shape sets sizes for the general model",
         )
     model = api.load_model(original)
     of_bundle = run.compiler.having({"device": bundle.device})

@@ -119,7 +119,10 @@ class ComparedModels:
         try:
             versions = other_optimizers.versions(python)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise UsageError(f"--peer-python: {python} does not run as a Python interpreter") from error
+            raise UsageError(
+                f"--peer-python: {python} does not run as a Python interpreter",
+                hint="name the interpreter of an environment that has the tool: --peer-python ENV/bin/python",
+            ) from error
         for name in names:
             if name not in versions:
                 raise UsageError(

@@ -67,7 +67,10 @@ class SpecializeValues(VariantValues):
         """As for :class:`VariantValues`, with the options about one model."""
         if self.bundle and (self.single_file or self.pin_shapes):
             option = "--single-file" if self.single_file else "--pin-shapes"
-            raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
+            raise UsageError(
+                f"{option} is about one model, and a bundle is a folder of several",
+                hint=f"leave out {option}, or write one model by --emit model",
+            )
         found = super().specialization()
         return None if found is None else replace(found, single_file=self.single_file, pins=self.pin_shapes)
 

@@ -106,7 +106,10 @@ class Bundle:
     ) -> None:
         found = bundle_at(Path(path))
         if found is None:
-            raise UsageError(f"{path} is not a bundle: it has no {MANIFEST}")
+            raise UsageError(
+                f"{path} is not a bundle: it has no {MANIFEST}",
+                hint="graphopt compile MODEL writes a bundle",
+            )
         self.folder = found
         self._files = BundleFiles(found, check=check)
         self.manifest = self._files.manifest

@@ -57,7 +57,9 @@ def parse_manifest(data: dict[str, Any]) -> Manifest:
     entries = Entries(data, "manifest")
     entries.only(*_KEYS, optional=("original",))
     if entries.text(CHECKSUM) != checksum(data):
-        raise InvalidModel("the manifest is damaged: its checksum does not match")
+        raise InvalidModel(
+            "the manifest is damaged: its checksum does not match", hint="copy the bundle again completely"
+        )
     general = entries.entries("general")
     general.only("file", "nodes")
     found = Manifest(
