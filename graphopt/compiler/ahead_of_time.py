@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt import ir, publish
+from graphopt.compiler.build_record import build_record_of
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimize, with_fuser
-from graphopt.compiler.provenance import provenance_of
 from graphopt.compiler.specialization import specialize
 from graphopt.errors import UsageError, unwritable
 from graphopt.fusion.kernel_library import common_library
@@ -138,9 +138,9 @@ def _general_only(env: Environment, model: ModelLike) -> Specialized:
     from graphopt.specialization.build_variants import Specialized
 
     original = env.load(model)
-    fingerprint, provenance = ir.fingerprint(original, names=True), provenance_of(env, model, original)
+    fingerprint, origin = ir.fingerprint(original, names=True), build_record_of(env, model, original)
     result = optimize(env, model)
-    return Specialized(result.model, [], [], result.report, fingerprint, provenance=provenance)
+    return Specialized(result.model, [], [], result.report, fingerprint, build_record=origin)
 
 
 def _kernels(

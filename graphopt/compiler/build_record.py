@@ -9,15 +9,15 @@ import onnx
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.model_arguments import ModelLike
-from graphopt.specialization.provenance import OriginalFile, Provenance
+from graphopt.specialization.build_record import BuildRecord, OriginalFile
 from graphopt.util.disk_store import file_digest
 
 
-def provenance_of(env: Environment, model: ModelLike, original: ir.Model) -> Provenance:
+def build_record_of(env: Environment, model: ModelLike, original: ir.Model) -> BuildRecord:
     """The origin of results for ``model``, which ``original`` is loaded from."""
     file = None
     if not isinstance(model, (ir.Model, onnx.ModelProto, bytes)):
         path = Path(model)
         producer = " ".join(filter(None, (original.producer_name, original.producer_version)))
         file = OriginalFile(path.name, file_digest(path), producer)
-    return Provenance(env.target, file)
+    return BuildRecord(env.target, file)

@@ -97,21 +97,21 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
+    from graphopt.compiler.build_record import build_record_of
     from graphopt.compiler.optimization import with_fuser
     from graphopt.compiler.optimize_all_variants import VariantOptimizer
-    from graphopt.compiler.provenance import provenance_of
     from graphopt.optimization_attempt import prepare
     from graphopt.profile import FusionStrategy, check_profile
+    from graphopt.specialization.build_record import BuildRecord
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
-    from graphopt.specialization.provenance import Provenance
     from graphopt.specialization.restrict_profile import restrict
     from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
     env = env.having(options)
     original, requested = env.load(model), how
     check_profile(how.profile, original)
-    provenance = provenance_of(env, model, original) if bundle else Provenance()
+    origin = build_record_of(env, model, original) if bundle else BuildRecord()
     fingerprint, redefined = how.profile.model, copy(original)
     remarks = prepare(env.settings, **with_fuser(env).given).redefine(redefined)
     if remarks:  # the profile may have inputs that are constant now
@@ -151,7 +151,7 @@ def specialize(
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]
         kernels = tuple(dict.fromkeys([*report.kernels, *chain.from_iterable(kept)]))
         report = report.having(libraries=(), kernels=kernels)
-        return replace(found, original=fingerprint, report=report, provenance=provenance)
+        return replace(found, original=fingerprint, report=report, build_record=origin)
     checks = Checks(
         partial(env.verifier, restricted.model) if env.settings.verify else None,
         replace(optimizer.inputs, ranges=restricted.ranges, vouched=bool(sizes or relations)),

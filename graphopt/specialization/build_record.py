@@ -23,7 +23,7 @@ class OriginalFile:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class BuildRecord:
     """The origin of a specialized model.
 
     Attributes:

@@ -19,8 +19,8 @@ from graphopt.profile import (
     branch_inputs,
     variants_of,
 )
+from graphopt.specialization.build_record import BuildRecord
 from graphopt.specialization.profitability import Policy
-from graphopt.specialization.provenance import Provenance
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.variant_records import VariantRecord, read_variants
@@ -64,7 +64,7 @@ class Specialized:
         report: the report of ``general`` and all variants.
         original: fingerprint of the original model.
         model: the versioned model; ``None`` for a bundle.
-        provenance: the device, and the original's file.
+        build_record: the device, and the original's file.
     """
 
     general: ir.Model = field(repr=False)
@@ -73,7 +73,7 @@ class Specialized:
     report: Report
     original: str
     model: ir.Model | None = field(default=None, repr=False)
-    provenance: Provenance = field(default_factory=Provenance, repr=False)
+    build_record: BuildRecord = field(default_factory=BuildRecord, repr=False)
 
 
 def requested_variants(original: ir.Model, request: Specialization, policy: Policy) -> list[Variant]:

@@ -35,10 +35,10 @@ def test_bundle_is_written_beside_the_model(invoke: Invoke, model: str) -> None:
 
 def test_variants_for_a_profile(invoke: Invoke, model: str) -> None:
     assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
-    told = json.loads(invoke("compile", model, "-o", "b", "--profile", "p.json", "--json").out)
-    assert told["target"] == "b" and told["source"] == model
-    assert [*told["files"]][:2] == ["manifest.json", "general.onnx"] and "static-2.onnx" in told["files"]
-    assert all(size == Path("b", name).stat().st_size for name, size in told["files"].items())
+    found = json.loads(invoke("compile", model, "-o", "b", "--profile", "p.json", "--json").out)
+    assert found["target"] == "b" and found["source"] == model
+    assert [*found["files"]][:2] == ["manifest.json", "general.onnx"] and "static-2.onnx" in found["files"]
+    assert all(size == Path("b", name).stat().st_size for name, size in found["files"].items())
     done = invoke("run", "b", "--input-shape", "x:4x16")
     assert done.status == 0 and "variant   static-2" in done.out + done.err
     assert invoke("verify", model, "b").status == 0
@@ -107,10 +107,10 @@ def test_wrong_arguments_are_refused(invoke: Invoke, model: str, arguments: list
 
 @compiled
 def test_library_of_kernels(invoke: Invoke, model: str) -> None:
-    told = json.loads(invoke("compile", model, "--fuser", "native", "--json").out)
-    if not told["cpu_levels"]:
+    found = json.loads(invoke("compile", model, "--fuser", "native", "--json").out)
+    if not found["cpu_levels"]:
         pytest.skip("not x86-64")
-    assert told["cpu_levels"] == [2, 3, 4] and "kernels-x86-64-v2.so" in told["files"]
+    assert found["cpu_levels"] == [2, 3, 4] and "kernels-x86-64-v2.so" in found["files"]
     for command in (["run", "m.gopt"], ["verify", "m.gopt"], ["verify", model, "m.gopt"]):
         for options in ([], ["--trusted"]):
             done = invoke(*command, *options)
@@ -125,11 +125,11 @@ def test_bundle_alone_is_verified(invoke: Invoke, model: str) -> None:
     assert invoke("compile", model).status == 0
     done = invoke("verify", "m.gopt")
     assert done.status == 0 and "2 files correct, 1 model loaded on CPU" in done.out, done.err
-    told = json.loads(invoke("verify", "m.gopt", "--json").out)
+    found = json.loads(invoke("verify", "m.gopt", "--json").out)
     assert (
-        told["checked"]
-        and told["models"] == ["general"]
-        and set(told["files"])
+        found["checked"]
+        and found["models"] == ["general"]
+        and set(found["files"])
         == {
             "general.onnx",
             "weights.bin",

@@ -16,11 +16,11 @@ import pytest
 import graphopt
 from graphopt import api
 from graphopt.errors import GraphoptError, InvalidModel, RuntimeFailure
+from graphopt.specialization.build_record import BuildRecord, OriginalFile
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.kernel_files import BundleKernels
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_with_kernels
-from graphopt.specialization.provenance import OriginalFile, Provenance
 
 from ..model_testing import parse
 from .bundle_files import edited
@@ -45,10 +45,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = [{"x": np.ones((rows, 16), np.float32), "i": np.array(3)} for rows in (1, 4)]
     how = Specialization(graphopt.record_profile(parse(MODEL), runs))
     found = api.specialize(parse(MODEL), how, bundle=True, verify=False, pipeline="O1")
-    origin = Provenance(original=OriginalFile("m.onnx", "0" * 64, "torch 2"))
+    origin = BuildRecord(original=OriginalFile("m.onnx", "0" * 64, "torch 2"))
     (folder / "built.so").write_bytes(b"\x7fELF" + bytes(range(100)))
     kernels = BundleKernels(folder / "built.so", levels=(2, 3, 4))
-    save_with_kernels(replace(found, provenance=origin), folder / "m.gopt", kernels)
+    save_with_kernels(replace(found, build_record=origin), folder / "m.gopt", kernels)
     return folder / "m.gopt"
 
 

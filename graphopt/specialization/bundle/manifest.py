@@ -9,8 +9,8 @@ from typing import Any
 
 from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Port, Signature
+from graphopt.specialization.build_record import OriginalFile
 from graphopt.specialization.bundle.names import GENERAL, GENERAL_NAME, MANIFEST, MARK, PLAN
-from graphopt.specialization.provenance import OriginalFile
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphopt.errors import InvalidModel
 from graphopt.recorded_settings import SettingsRecord
+from graphopt.specialization.build_record import OriginalFile
 from graphopt.specialization.bundle.checked_json import (
     Entries,
     check_sums,
@@ -22,7 +23,6 @@ from graphopt.specialization.bundle.manifest import (
     Operators,
 )
 from graphopt.specialization.bundle.names import MANIFEST, MARK
-from graphopt.specialization.provenance import OriginalFile
 from graphopt.util.file_sums import CHECKSUM, checksum
 
 _KEYS = (

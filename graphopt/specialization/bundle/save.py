@@ -117,7 +117,7 @@ def _manifest(found: Specialized, files: Sequence[Path], kernels: BundleKernels)
         for record in found.plan
     )
     models = {branch.name: branch.model for branch in found.branches} | {GENERAL_NAME: found.general}
-    runtime = Target(found.provenance.device)
+    runtime = Target(found.build_record.device)
     versions = {
         "graphopt": version_of("graphopt"),
         "onnxruntime": runtime.version,
@@ -143,7 +143,7 @@ def _manifest(found: Specialized, files: Sequence[Path], kernels: BundleKernels)
             kernels.cpu_level,
         ),
         operators=_operators(models, runtime),
-        original=found.provenance.original,
+        original=found.build_record.original,
         settings=json.loads(found.general.metadata_props.get(RECORD, "{}")),
     )
 
