@@ -36,7 +36,6 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
     from graphopt.executor.plan import Host
     from graphopt.executor.plan_factory import PlanFactory
     from graphopt.executor.thread_local_switches import current_fuser
-    from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 
     fuser = current_fuser()
     record = Record()
@@ -46,7 +45,7 @@ def plan_factory(env: Environment, options: ExecutorOptions, threads: int | None
         "default" if fuser is None else fuser.optimizations,
         env.toolchain.libraries,
         record,
-        GraphSwitch(options.graphs, record),
+        options.features.switch(record),
     )
     of_plans = env.having({"device": env.device, "strict": True})
     return PlanFactory(

@@ -28,7 +28,6 @@ from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import names_in
-from graphopt.specialization.size_checks import SizeChecks
 from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native_feeds
 
@@ -86,8 +85,7 @@ class Executor:
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
         options = self.options
-        checks = SizeChecks(signature, options.static_inputs)
-        self._size_checks = checks if options.check_sizes else None
+        self._size_checks = options.features.checks(signature)
         strategy = current_strategy() if options.strategy is None else FusionStrategy.of(options.strategy)
         depth = strategy.depth if options.depth is None else options.depth
         if depth > strategy.depth:

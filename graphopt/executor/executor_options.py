@@ -8,7 +8,7 @@ from typing import Literal
 
 from graphopt.errors import UsageError
 from graphopt.profile import FusionStrategy, StrategyLike
-from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
+from graphopt.specialization.run_features import RunFeatures
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,17 @@ class ExecutorOptions:
     compile_log: str | os.PathLike[str] | None = None
 
     @property
-    def graphs(self) -> GraphOptions | None:
-        """The options of CUDA graphs; ``None`` without them."""
-        if not self.cuda_graph:
-            return None
-        return GraphOptions(self.most_graphs, self.static_inputs, self.reuse_outputs)
+    def features(self) -> RunFeatures:
+        """The options that bundles have, too; raises UsageError if one is invalid."""
+        return RunFeatures(
+            self.cuda_graph, self.most_graphs, self.static_inputs, self.reuse_outputs, self.check_sizes
+        )
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
             object.__setattr__(self, "strategy", FusionStrategy.of(self.strategy))
-        for name, least in (
-            ("profiled_runs", 0),
-            ("most_plans", 1),
-            ("depth", 0),
-            ("watch_limit", 0),
-            ("most_graphs", 1),
-        ):
+        _ = self.features  # checks them
+        for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0), ("watch_limit", 0)):
             number = getattr(self, name)
             optional = number is None and name in ("most_plans", "depth")
             if not optional and (type(number) is not int or number < least):
@@ -96,12 +91,11 @@ class ExecutorOptions:
             optional = seconds is None and name == "wait"
             if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
-        for name in ("release", "by_group", "cuda_graph", "reuse_outputs", "check_sizes"):
+        for name in ("release", "by_group"):
             if type(getattr(self, name)) is not bool:
                 raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        for name in ("requires_grad", "static_inputs"):
-            if isinstance(getattr(self, name), str):
-                raise UsageError(f"{name} must be a tuple of names, not {getattr(self, name)!r}")
+        if isinstance(self.requires_grad, str):
+            raise UsageError(f"requires_grad must be a tuple of names, not {self.requires_grad!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
         if self.watch not in ("inputs", "shapes", "all"):

@@ -39,12 +39,12 @@ class GpuProperties:
     @property
     def has_tf32(self) -> bool:
         """Whether its tensor cores compute float32 products in TF32."""
-        return self.capability >= (8, 0)
+        return self.capability >= _TENSOR_CORES_SINCE["float"]
 
     @property
     def has_bf16(self) -> bool:
         """Whether it computes in bfloat16."""
-        return self.capability >= (8, 0)
+        return self.capability >= _TENSOR_CORES_SINCE["bfloat16"]
 
     def __str__(self) -> str:
         return f"{self.name} (compute capability {self.capability[0]}.{self.capability[1]})"

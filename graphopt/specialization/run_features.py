@@ -1,4 +1,4 @@
-"""Options of the runs of a bundle: CUDA graphs, and checks of inputs."""
+"""Options of the runs of bundles and executors: CUDA graphs, and checks of inputs."""
 
 from __future__ import annotations
 
