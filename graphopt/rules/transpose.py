@@ -71,23 +71,11 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
         return m.no("the producer does not commute with a Transpose", y)
     if region.transposes_saved() <= 0:
         return m.no("it would not save a Transpose", y)
-    if any(_moves_norm(m, node, perm) for node in region.nodes):
+    if any(fusions.moves_axis_of_norm(m, node, perm) for node in region.nodes):
         return m.no(fusions.NORMALIZATION_AXIS, y)
     if any(numeric_safety.rounds_long(m, node) for node in region.nodes):
         return m.no("means of 64-bit integers depend on the order of the elements", y)
     return region.rebuild(op)
-
-
-def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
-    """Whether ``node`` is the mean of a normalization over the last axis, which ``perm`` moves."""
-    data, last = node.inputs[0], len(perm) - 1
-    return (
-        node.op_type == "ReduceMean"
-        and data is not None
-        and perm[last] != last
-        and fusions.is_before_norm(data)
-        and axes_of(m, node) == (last,)
-    )
 
 
 @rule(lambda op, xs: op.one_of(*_JOINS)(xs.rest()), numerics=Exact, tags=("onnxruntime:TransposeOptimizer",))

@@ -5,7 +5,11 @@ A LayerNorm with a scale of 1 is one kernel for the runtime, but eight kernels w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphopt import ir
+from graphopt.rewrite import Match
+from graphopt.rules.building_blocks.axes import axes_of
 from graphopt.rules.building_blocks.operands import producer_of
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
@@ -37,6 +41,18 @@ def is_before_norm(value: ir.Value) -> bool:
     found = [node for node in ir.readers(value) if node.domain == "" and node.inputs[0] is value]
     kinds = {node.op_type for node in found}
     return "LayerNormalization" in kinds or {"ReduceMean", "Sub"} <= kinds
+
+
+def moves_axis_of_norm(m: Match, node: ir.Node, perm: Sequence[int]) -> bool:
+    """Whether ``node`` is the mean of a normalization over the last axis, which a Transpose by ``perm`` moves."""
+    data, last = node.inputs[0] if node.inputs else None, len(perm) - 1
+    return (
+        node.op_type == "ReduceMean"
+        and data is not None
+        and perm[last] != last
+        and is_before_norm(data)
+        and axes_of(m, node) == (last,)
+    )
 
 
 def is_gelu_factor(value: ir.Value) -> bool:

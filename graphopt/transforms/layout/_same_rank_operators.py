@@ -16,7 +16,7 @@ from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks import numeric_safety, ort_fusions, quantizers
-from graphopt.rules.building_blocks.axes import axes_of, axis_of, normalized, unsqueeze
+from graphopt.rules.building_blocks.axes import axis_of, normalized, unsqueeze
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.transpose_propagation import Mover, is_cheap, mover_of
@@ -42,7 +42,7 @@ class Moved(SameRank):
         rank = m.rank(node.outputs[0])
         if rank != len(perm) or any(m.rank(value) != rank for value in self.mover.data(m, node)):
             return False
-        if numeric_safety.rounds_long(m, node) or _is_mean_of_norm(m, node, perm):
+        if numeric_safety.rounds_long(m, node) or ort_fusions.moves_axis_of_norm(m, node, perm):
             return False
         return self.mover.lets_pass(m, node, perm)
 
@@ -84,18 +84,6 @@ def _shortest_run(m: Match, parts: Sequence[ir.Value], axis: int, perm: Perm) ->
         run = symbolic.product([shape[place] for place in perm[perm.index(axis) :]])
         runs.append(int((symbolic.typical_size(run) or 0) * dtype.itemsize))
     return min(runs, default=0)
-
-
-def _is_mean_of_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
-    """Whether ``node`` is the mean of a decomposed normalization over the last axis, which ``perm`` moves."""
-    data, last = node.inputs[0] if node.inputs else None, len(perm) - 1
-    return (
-        node.op_type == "ReduceMean"
-        and data is not None
-        and perm[last] != last
-        and ort_fusions.is_before_norm(data)
-        and axes_of(m, node) == (last,)
-    )
 
 
 class Elementwise(SameRank):
