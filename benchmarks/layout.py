@@ -295,7 +295,7 @@ TABLES = {
     ),
     "models": (["model", "shapes", "Transposes after -O3", "after layout", "CPU time", "A/A"], model_rows),
     "convolutions": (
-        ["image", "read", "made", "kernel", "groups", "channels last: CPU time", "A/A"],
+        ["image", "channels in", "channels out", "kernel", "groups", "channels last: CPU time", "A/A"],
         convolution_rows,
     ),
 }

@@ -106,7 +106,11 @@ def aot_compile(
 
 
 def bundle_path(model: ModelLike, path: PathLike | None) -> Path:
-    """``path``, by default NAME.gopt beside the file of ``model``."""
+    """``path``, by default NAME.gopt beside the file of ``model``.
+
+    Raises:
+        UsageError: neither a path nor a file is given.
+    """
     from graphopt.specialization.bundle.names import SUFFIX
 
     if path is not None:
@@ -127,9 +131,11 @@ def _checked_levels(levels: Sequence[int]) -> tuple[int, ...]:
     from graphopt.specialization.bundle.kernel_files import LEVELS
 
     known = tuple(LEVELS.values())
-    unknown = [level for level in levels if level not in known]
-    if unknown:
-        raise UsageError(f"there is no x86-64 level {unknown[0]} of kernels", hint="levels: 2, 3, 4")
+    other = next((level for level in levels if level not in known), None)
+    if other is not None:
+        raise UsageError(
+            f"there is no x86-64 level {other} of kernels", hint=f"levels: {', '.join(map(str, known))}"
+        )
     return tuple(level for level in known if level in levels)
 
 

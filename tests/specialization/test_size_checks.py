@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import graphopt
+from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.ir.signature import Signature
@@ -98,9 +100,17 @@ def test_an_executor_checks_before_the_run() -> None:
     )  # not checked by default
 
 
-def test_commands(invoke: Invoke, small: Path, tmp_path: Path) -> None:  # noqa: F811
-    assert invoke("run", small, "--check-sizes").status == 0
-    np.savez(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
-    assert invoke("run", small, "--inputs", tmp_path / "x.npz", "--check-sizes").status == 0
+def test_run_refuses_sizes_that_only_broadcasting_permits(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
+    onnx.save(ir.to_proto(parse(_MODEL)), tmp_path / "m.onnx")
+    for rows, status in ((2, 0), (1, 2)):
+        np.savez(tmp_path / "i.npz", **_feeds(z=np.ones((rows, 4), np.float32)))
+        words = ("run", tmp_path / "m.onnx", "--inputs", tmp_path / "i.npz")
+        assert invoke(*words).status == 0
+        outcome = invoke(*words, "--check-sizes")
+        assert outcome.status == status
+        assert ("and 'x' has 2 for the same dim 'N'" in outcome.err) == (status != 0)
+
+
+def test_bench_accepts_declared_sizes(invoke: Invoke, small: Path) -> None:  # noqa: F811
     arguments = ("--processes", "1", "--rounds", "1", "--check-sizes")
     assert invoke("bench", small, *arguments).status == 0

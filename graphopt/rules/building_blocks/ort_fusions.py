@@ -44,7 +44,7 @@ def is_before_norm(value: ir.Value) -> bool:
 
 
 def moves_axis_of_norm(m: Match, node: ir.Node, perm: Sequence[int]) -> bool:
-    """Whether ``node`` is the mean of a normalization over the last axis, which a Transpose by ``perm`` moves."""
+    """Whether ``node`` is the mean of a normalization over the last axis, which ``perm`` moves."""
     data, last = node.inputs[0] if node.inputs else None, len(perm) - 1
     return (
         node.op_type == "ReduceMean"

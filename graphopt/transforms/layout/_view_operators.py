@@ -6,7 +6,8 @@ A view relates groups of axes: a Reshape from [N, C, H, W] to [N, C, H * W] has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,9 +65,9 @@ class View(Operator):
     def reads(self, m: Match, node: ir.Node) -> Sequence[int]:
         return (0,)
 
+    @abstractmethod
     def groups(self, m: Match, node: ir.Node) -> Groups | None:
         """The groups of axes; ``None`` if unknown."""
-        raise NotImplementedError
 
     def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
         groups = self.groups(m, node)
@@ -203,10 +204,9 @@ def _corresponding(m: Match, before: Sequence[Dim], after: Sequence[Dim]) -> lis
 
 
 def _next_group(
-    before: Sequence[Dim], after: Sequence[Dim], left: int, right: int, equal: object
+    before: Sequence[Dim], after: Sequence[Dim], left: int, right: int, equal: Callable[[Dim, Dim], bool]
 ) -> tuple[int, int] | None:
     """The ends of the group that begins at ``left`` and ``right``."""
-    assert callable(equal)
     if left < len(before) and right < len(after) and equal(before[left], after[right]):
         return left + 1, right + 1
     if left < len(before) and before[left] == 1:
