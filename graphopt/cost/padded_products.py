@@ -1,6 +1,6 @@
 """Whether padding a matrix product to the multiples of matrix units makes it faster: estimates, no models.
 
-A product takes the longer of two times: that of its operations, and that of moving its operands and its
+The time of a product is the longer of two: that of its operations, and that of moving its operands and its
 result (the roofline model; Williams, Waterman and Patterson, 2009). Times are in bytes: one unit is the time
 that moves one byte of device memory. Unaligned rows slow down only the operations.
 """

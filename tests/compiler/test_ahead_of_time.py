@@ -73,7 +73,7 @@ def test_manifest_records_the_original_and_the_settings(path: Path, tmp_path: Pa
     manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
     assert manifest["original"]["file"] == "m.onnx" and len(manifest["original"]["sha256"]) == 64
     assert manifest["model"] == ir.fingerprint(parse(MODEL), names=True)
-    assert manifest["settings"] == {
+    assert manifest["settings"]["settings"] == {
         "device": "cpu",
         "dims": {"N": 4},
         "exact": True,
@@ -92,10 +92,10 @@ def test_manifest_records_the_original_and_the_settings(path: Path, tmp_path: Pa
 def test_default_pipeline(path: Path, tmp_path: Path, options: dict[str, str], pipeline: str | None) -> None:
     graphopt.aot_compile(path, tmp_path / "m", verify=False, **options)  # type: ignore[arg-type]
     manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
-    assert manifest["settings"].get("pipeline") == pipeline
+    assert manifest["settings"]["settings"].get("pipeline") == pipeline
     with config.patch(pipeline="O1"):
         graphopt.aot_compile(path, tmp_path / "m", verify=False)
-    assert json.loads((tmp_path / "m" / "manifest.json").read_text())["settings"]["pipeline"] == "O1"
+    assert json.loads((tmp_path / "m" / "manifest.json").read_text())["settings"]["settings"]["pipeline"] == "O1"
 
 
 @pytest.mark.parametrize("profiled", [False, True])

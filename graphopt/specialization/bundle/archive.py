@@ -102,7 +102,7 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
     members = archive.infolist()
     if len(members) > _MOST_MEMBERS:
         raise _refusal(path, f"it has {len(members)} members, more than {_MOST_MEMBERS}")
-    seen: dict[str, None] = {}
+    names: dict[str, None] = {}
     for member in members:
         # the raw name: zipfile cuts names at a NUL
         name = member.orig_filename
@@ -110,7 +110,7 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
             raise _refusal(
                 path, f"member outside of the bundle: {name!r}", "zip the files without their folder"
             )
-        if name in seen:
+        if name in names:
             raise _refusal(path, f"two members are called {name}")
         if member.flag_bits & _ENCRYPTED:
             raise _refusal(path, f"{name} is encrypted", "write it without a password")
@@ -118,8 +118,8 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
             raise _refusal(path, f"{name} is compressed", "write it without compression: zip -0")
         if stat.S_ISLNK(member.external_attr >> 16):
             raise _refusal(path, f"{name} is a symbolic link", "zip the files themselves")
-        seen[name] = None
-    if MANIFEST not in seen:
+        names[name] = None
+    if MANIFEST not in names:
         raise _refusal(path, f"it has no {MANIFEST}")
     if sum(member.file_size for member in members) > path.stat().st_size:
         raise _refusal(path, "its members overlap")
