@@ -95,7 +95,9 @@ def test_default_pipeline(path: Path, tmp_path: Path, options: dict[str, str], p
     assert manifest["settings"]["settings"].get("pipeline") == pipeline
     with config.patch(pipeline="O1"):
         graphopt.aot_compile(path, tmp_path / "m", verify=False)
-    assert json.loads((tmp_path / "m" / "manifest.json").read_text())["settings"]["settings"]["pipeline"] == "O1"
+    assert (
+        json.loads((tmp_path / "m" / "manifest.json").read_text())["settings"]["settings"]["pipeline"] == "O1"
+    )
 
 
 @pytest.mark.parametrize("profiled", [False, True])
