@@ -10,7 +10,7 @@ ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
 TARGETS := help demo test test-full test-all coverage lint docs dist bench bench-specialize gpu-check lock clean installed installed-dev \
-           installed-docs installed-peers
+           installed-docs installed-peers installed-s3
 .PHONY: $(TARGETS)
 
 # make -f DIR/Makefile: run in DIR
@@ -40,6 +40,9 @@ installed:
 installed-dev:
 	$(INSTALL) dev
 
+installed-s3:
+	$(INSTALL) dev s3
+
 installed-docs:
 	$(INSTALL) docs
 
@@ -60,7 +63,7 @@ test-full: installed-dev
 	@echo "the tests that make test omits, about 8 minutes on 2 cores"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "full and not slow"
 
-test-all: installed-dev
+test-all: installed-s3
 	$(BIN)/python -m pytest -q -n $(JOBS) -m ""
 
 coverage: installed-dev
@@ -97,7 +100,7 @@ gpu-check:
 lock: installed-dev
 	$(PIP) install -q pip-tools
 	$(BIN)/pip-compile -q --upgrade --strip-extras --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra docs --extra peers -o requirements-dev.lock pyproject.toml
+	  --no-emit-find-links --extra dev --extra docs --extra peers --extra s3 -o requirements-dev.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -48,9 +48,10 @@ def s3() -> Iterator[str]:
     options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
     before = dict(fsspec.config.conf)
     fsspec.config.conf["s3"] = options
-    fsspec.filesystem("s3").mkdir("results")
+    bucket = uuid.uuid4().hex  # moto keeps buckets after a server stops
+    fsspec.filesystem("s3").mkdir(bucket)
     try:
-        yield "s3://results/of/tests"
+        yield f"s3://{bucket}/of/tests"
     finally:
         fsspec.config.conf.clear()
         fsspec.config.conf.update(before)
