@@ -7,6 +7,10 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 
+#: Maximum length of an expression, in characters: longer ones would exceed the depth of Python's stack.
+_MAX_LENGTH = 400
+
+
 def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
     """The value of an expression such as ``past + 1``, over sizes of any type that supports the operators.
 
@@ -17,7 +21,7 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
 
     def value(tree: ast.expr | None) -> Any:
         match tree:
-            case ast.Constant(value=int() | float() as size):
+            case ast.Constant(value=int() | float() as size) if _is_size(size):
                 return int(size)
             case ast.Name():
                 return sizes[tree.id]
@@ -38,10 +42,19 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _parse(text: str) -> ast.expr | None:
+    if len(text) > _MAX_LENGTH:
+        return None
     try:
         return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two for deep parentheses
         return None
+
+
+def _is_size(number: object) -> bool:
+    """Whether ``number`` is an integer, perhaps written as 2.0; a factor such as 0.5 makes no integer size."""
+    if isinstance(number, float):
+        return number.is_integer()
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def is_expression(text: str, names: Container[str]) -> bool:
@@ -57,7 +70,7 @@ def is_expression(text: str, names: Container[str]) -> bool:
             if node.id not in names:
                 return False
         elif isinstance(node, ast.Constant):
-            if not isinstance(node.value, int | float):
+            if not _is_size(node.value):
                 return False
         elif not isinstance(node, ast.operator | ast.expr_context):
             return False

@@ -15,6 +15,9 @@ from tests.rules import nested_cases, rule_cases
 #: Cases that are about the main graph alone, and why.
 _ELSEWHERE = {"gemm-without-reshapes-transposed": "both branches read the weight that would be transposed"}
 
+#: onnxruntime crashes when it loads a function with this operator.
+_NOT_IN_FUNCTIONS = "SimplifiedLayerNormalization"
+
 
 def _positive() -> list[Path]:
     return [path for path in rule_cases.case_files() if not rule_cases.is_near_miss(path)]
@@ -27,6 +30,7 @@ def test_rules_apply_inside(path: Path) -> None:
     nodes = case.before.graph.node
     if case.before.functions or any(a.type == onnx.AttributeProto.GRAPH for n in nodes for a in n.attribute):
         return  # nested already
+    before = [node.op_type for node in nodes]
     expected = sorted(node.op_type for node in case.after.graph.node if node.op_type != "Constant")
     for wrap in (nested_cases.in_branch, nested_cases.in_loop, nested_cases.in_function):
         if wrap is nested_cases.in_branch and path.stem in _ELSEWHERE:
@@ -34,6 +38,13 @@ def test_rules_apply_inside(path: Path) -> None:
         after, rewrites, refusals = rule_cases.apply_rule(
             wrap(case.before), case.rule, portable=case.portable, device=case.device
         )
+        if (
+            wrap is nested_cases.in_function
+            and _NOT_IN_FUNCTIONS in expected
+            and _NOT_IN_FUNCTIONS not in before
+        ):
+            assert not rewrites and "inside functions" in str(refusals)
+            continue
         assert rewrites and nested_cases.inner_nodes(after) == expected, f"{wrap.__name__}: {refusals}"
         ir.from_proto(after)  # checks scopes, types and links
 

@@ -58,6 +58,10 @@ def write_unscaled(
             "the size of the last axes is unknown", x, hint="fix it with --dim, if it is that of an input"
         )
     if kind is RMS and m.version < RMS.since and not m.cx.options.portable:
+        graph = m.root.graph
+        if graph is not None and m.cx.edit.scopes.function(graph) is not None:
+            # onnxruntime 1.31 looks for the schema of this operator in the standard, and crashes
+            m.refuse(f"onnxruntime loads no {RUNTIME_RMS.name} inside functions", x)
         kind = RUNTIME_RMS
     require_kernel(m, kind.name, x, domain="", since=kind.since)
     attributes = {"axis": first - len(dims), "epsilon": epsilon}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from graphopt.rules.building_blocks.reshape_targets import reshape_target
 from graphopt.transforms.layout._choose_layouts import Assignment
 from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
 from graphopt.transforms.layout._permutations import Perm, after, identity, significant
+
+
+#: Declared sizes, or names, of the axes of a value.
+_Sizes: TypeAlias = list[int | str | None]
 
 
 def write_layouts(chosen: Assignment, cx: Context) -> int:
@@ -248,6 +252,11 @@ class _Rewrite:
     def _redirect(self) -> None:
         edit = self.cx.edit
         exchanged = [site for site in self.chosen.at if not isinstance(site, NodeSite)]
+        # declared sizes before edits, which transfer declarations of outputs to other values
+        sizes = {value: _declared_sizes(value) for site in exchanged for value in site.results}
+        sizes |= {
+            use.value: _declared_sizes(use.value) for use, _, _ in self.redirected if use.value is not None
+        }
         for old, new in self.replaced:
             edit.replace(old, new)
         new_of = dict(self.replaced)
@@ -259,18 +268,33 @@ class _Rewrite:
             elif edit.scopes.holder(use.place) is None:
                 edit.replace(old_value, value, keep=_Everything())
             else:
-                edit.set_output(use.place, use.index, value)
-                self._declare(value, old_value, perm)
+                output = self._as_output(use.place, value)
+                edit.set_output(use.place, use.index, output)
+                self._declare(output, old_value.dtype, sizes[old_value], perm)
         for site in exchanged:
             for value in site.results:
-                self._declare(value, value, self.chosen.at[site].result)
+                graph = value.graph
+                is_body = graph is None or edit.scopes.holder(graph) is not None
+                if is_body or not value.is_graph_output():  # an output of the model has its declaration
+                    self._declare(value, value.dtype, sizes[value], self.chosen.at[site].result)
 
-    def _declare(self, value: ir.Value, like: ir.Value, perm: Perm) -> None:
-        """Declare the shape of ``value``: that of ``like``, permuted, if it is declared."""
-        dtype = like.dtype
-        if like.shape is not None and dtype is not None and len(like.shape) == len(perm):
-            dims = [dim if isinstance(dim, int) else dim.value for dim in like.shape]
-            self.cx.edit.declare(value, dtype, [dims[axis] for axis in perm])
+    def _as_output(self, body: ir.Graph, value: ir.Value) -> ir.Value:
+        """``value``, or a copy if it is already an output of ``body``, or a value of a graph around it."""
+        producer = value.producer()
+        is_own = producer is not None and producer.graph is body
+        is_own |= any(value is given for given in body.inputs)
+        if is_own and not any(value is output for output in body.outputs):
+            return value
+        copy = self.cx.edit.make_node("Identity", [value], name=f"{value.name}_copy")
+        self.cx.edit.append(body, copy)
+        self.cx.edit.note_origin([copy], [site.node for site in self.chosen.at], NAME)
+        self.created.append(copy)
+        return copy.outputs[0]
+
+    def _declare(self, value: ir.Value, dtype: ir.DataType | None, sizes: _Sizes | None, perm: Perm) -> None:
+        """Declare ``value`` with ``sizes``, permuted, unless they are unknown."""
+        if sizes is not None and dtype is not None and len(sizes) == len(perm):
+            self.cx.edit.declare(value, dtype, [sizes[axis] for axis in perm])
 
     def _remove_old(self, nodes: Iterable[ir.Node | None]) -> None:
         order = self.chosen.flow.order
@@ -278,3 +302,10 @@ class _Rewrite:
         for node in sorted(old, key=lambda node: order[node], reverse=True):
             if not any(map(ir.is_read, node.outputs)):
                 self.cx.edit.remove(node)
+
+
+def _declared_sizes(value: ir.Value) -> _Sizes | None:
+    """The declared sizes and names of dims, if ``value`` has a declaration."""
+    if value.shape is None:
+        return None
+    return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
