@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-
 #: Maximum length of an expression, in characters: longer ones would exceed the depth of Python's stack.
 _MAX_LENGTH = 400
 

@@ -19,7 +19,6 @@ from graphopt.transforms.layout._choose_layouts import Assignment
 from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
 from graphopt.transforms.layout._permutations import Perm, after, identity, significant
 
-
 #: Declared sizes, or names, of the axes of a value.
 _Sizes: TypeAlias = list[int | str | None]
 
