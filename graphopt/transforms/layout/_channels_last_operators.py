@@ -38,8 +38,8 @@ class ChannelsLast(SameRank):
         """Whether the operator supports the attributes and inputs of ``node`` in this layout."""
         return True
 
-    def kernel(self, node: ir.Node) -> str:
-        """The operator of ``com.microsoft`` that the target needs."""
+    def kernel(self, node: ir.Node) -> str | None:
+        """The operator of ``com.microsoft`` that the target needs; ``None`` if the form needs none."""
         return node.op_type
 
 
@@ -92,6 +92,9 @@ class ByAttribute(ChannelsLast):
 class GlobalAverage(ChannelsLast):
     """GlobalAveragePool → ReduceMean, which has no layout."""
 
+    def kernel(self, node: ir.Node) -> str | None:
+        return None
+
     def fits(self, m: Match, node: ir.Node, perm: Perm) -> bool:
         return m.rank(node.inputs[0]) == len(perm)
 
@@ -104,13 +107,13 @@ class GlobalAverage(ChannelsLast):
 _BY_ATTRIBUTE = ByAttribute()
 _FORMS: dict[tuple[str, str], ChannelsLast] = {
     ("", "Conv"): Convolution(),
+    ("", "GlobalAveragePool"): GlobalAverage(),
     ("", "MaxPool"): MaxPooling(),
     ("", "QLinearConv"): _BY_ATTRIBUTE,
     (ir.MICROSOFT, "QLinearConv"): _BY_ATTRIBUTE,
     (ir.MICROSOFT, "QLinearAveragePool"): _BY_ATTRIBUTE,
     (ir.MICROSOFT, "QLinearGlobalAveragePool"): _BY_ATTRIBUTE,
 }
-_GLOBAL_AVERAGE = GlobalAverage()
 #: The operators whose number and sizes decide whether images are stored with the channels last.
 CONVOLUTIONS = (("", "Conv"), ("", "QLinearConv"), (ir.MICROSOFT, "QLinearConv"))
 
@@ -121,15 +124,14 @@ def is_convolution(node: ir.Node) -> bool:
 
 
 def has_kernel(node: ir.Node, cx: Context) -> bool:
-    """Whether the target has a kernel for the channels-last form of ``node``."""
+    """Whether ``node`` has a channels-last form, and the target its kernel."""
     form = _FORMS.get((node.domain, node.op_type))
-    dtype = cx.dtype(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
-    return form is not None and cx.target.has_kernel(form.kernel(node), ir.MICROSOFT, 1, dtype)
+    if form is None:
+        return False
+    kernel = form.kernel(node)
+    return kernel is None or cx.target.has_kernel(kernel, ir.MICROSOFT, 1, cx.dtype(node.inputs[0]))
 
 
 def channels_last_operator(node: ir.Node, cx: Context) -> Operator | None:
     """The channels-last form of ``node``, if the target has a kernel for it."""
-    if node.domain == "" and node.op_type == "GlobalAveragePool":
-        return _GLOBAL_AVERAGE
-    form = _FORMS.get((node.domain, node.op_type))
-    return form if form is not None and has_kernel(node, cx) else None
+    return _FORMS[node.domain, node.op_type] if has_kernel(node, cx) else None

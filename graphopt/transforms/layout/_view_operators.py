@@ -113,7 +113,14 @@ def _removed(rank: int, axes: Sequence[int]) -> list[Group]:
     return [Group((axis,), (kept.index(axis),) if axis in kept else ()) for axis in range(rank)]
 
 
-class Reduction(View):
+class AxisRemoval(View):
+    """Operators that remove axes: the layout of the result does not determine the places of these axes."""
+
+    def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
+        return super().placement(m, node, perm, given=given) if given == "read" else None
+
+
+class Reduction(AxisRemoval):
     """Reductions without ``keepdims`` over known axes, and ArgMax and ArgMin."""
 
     exact = False
@@ -130,10 +137,6 @@ class Reduction(View):
         axis = axis_of(m, node, m.rank(node.inputs[0]))
         return None if axis is None else (axis,)
 
-    def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        # the layout of the result does not determine the axis of a removed dim
-        return super().placement(m, node, perm, given=given) if given == "read" else None
-
     def rebuild(self, op: Builder, m: Match, node: ir.Node, inputs: Inputs, at: Placement) -> object:
         axes = self._axes(m, node)
         assert axes and inputs[0] is not None
@@ -149,16 +152,13 @@ class ArgReduction(Reduction):
     exact = True
 
 
-class GatherScalar(View):
+class GatherScalar(AxisRemoval):
     """Gather of one index along an axis, which the result lacks."""
 
     def groups(self, m: Match, node: ir.Node) -> Groups | None:
         rank = m.rank(node.inputs[0])
         axis = axis_of(m, node, rank)
         return None if rank is None or axis is None else _removed(rank, (axis,))
-
-    def placement(self, m: Match, node: ir.Node, perm: Perm, *, given: str) -> Placement | None:
-        return super().placement(m, node, perm, given=given) if given == "read" else None
 
     def rebuild(self, op: Builder, m: Match, node: ir.Node, inputs: Inputs, at: Placement) -> object:
         axis = axis_of(m, node, len(at.read))
