@@ -27,6 +27,7 @@ from graphopt.compiler.optimization import Result
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
+from graphopt.ir.io.foreign_formats import bundle_error
 from graphopt.make_pass_options import make_options, vouch
 from graphopt.model_arguments import ModelLike, PathLike, copy, save, to_proto
 from graphopt.ort.devices import choose_device
@@ -147,10 +148,7 @@ def load_model(
     """
     if isinstance(source, (str, os.PathLike)):
         if is_bundle(source):
-            raise UsageError(
-                f"{source} is a bundle, not a model",
-                hint="graphopt run, inspect and verify take bundles; its models are the .onnx files in it",
-            )
+            raise bundle_error(Path(source))
         if base_dir is not None:
             raise UsageError("base_dir is for models in memory; a file's own folder holds its external data")
     allowed = config.current().allow_external if allow_external is None else allow_external

@@ -257,7 +257,7 @@ def unwritable(path: str | os.PathLike[str], error: OSError) -> GraphoptError:
         )
     folder = os.path.dirname(os.fspath(path))
     is_missing = error.errno == errno.ENOENT and folder and not os.path.exists(folder)
-    return UsageError(message, hint=f"create the folder: mkdir -p {folder}" if is_missing else None)
+    return UsageError(message, hint=f"mkdir -p {folder}" if is_missing else None)
 
 
 def not_downloaded(location: str) -> UsageError | None:

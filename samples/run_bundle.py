@@ -108,5 +108,8 @@ def holds(guard: Any, feeds: Feeds) -> bool:
 
 
 if __name__ == "__main__":
-    bundle, inputs, outputs = sys.argv[1:4]
+    arguments = [text for text in sys.argv[1:] if text != "--kernels"]
+    if len(arguments) != 3 or any(text.startswith("-") for text in arguments):
+        sys.exit("usage: python run_bundle.py BUNDLE INPUTS.npz OUTPUTS.npz [--kernels]")
+    bundle, inputs, outputs = arguments
     np.savez(outputs, **Bundle(bundle, "--kernels" in sys.argv).run(dict(np.load(inputs))))

@@ -109,13 +109,21 @@ def bundle_path(model: ModelLike, path: PathLike | None) -> Path:
     """``path``, by default NAME.gopt beside the file of ``model``.
 
     Raises:
-        UsageError: neither a path nor a file is given.
+        UsageError: ``path`` has the suffix of a model, or ``model`` has no file.
+        InvalidModel: the file of ``model`` has another format.
     """
     from graphopt.specialization.bundle.names import SUFFIX
 
     if path is not None:
-        return Path(path)
+        target = Path(path)
+        if target.suffix == ".onnx":
+            raise UsageError(
+                f"{target} has the suffix of a model, and compile writes a bundle",
+                hint=f"-o {target.with_suffix(SUFFIX)}; graphopt optimize writes models",
+            )
+        return target
     if isinstance(model, (str, os.PathLike)):
+        ir.check_is_model(model)
         return Path(model).with_suffix(SUFFIX)
     raise UsageError("a model in memory has no name to derive that of its bundle from", hint="give a path")
 

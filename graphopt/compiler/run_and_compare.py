@@ -129,6 +129,7 @@ def try_out(
     optimizations: Optimizations = "default",
     session_options: bool = True,
     libraries: Sequence[str] | None = None,
+    check_sizes: bool = False,
     **options: Unpack[DeviceOptions],
 ) -> TimedRun:
     """Run a model on generated inputs that are valid for it.
@@ -137,22 +138,27 @@ def try_out(
         model: a model in any form (:data:`graphopt.ModelLike`).
         inputs: shapes, arrays in files, and the seed.
         optimizations, session_options, libraries: as for :func:`run`.
+        check_sizes: check the number and the shapes of inputs before the run.
         options: as for :func:`optimize`. With ``share_buffers``, the reported run writes outputs over inputs.
 
     Raises:
-        UsageError: ``inputs`` does not fit the model, or buffers can't be shared.
+        UsageError: ``inputs`` do not fit the model, or buffers can't be shared.
         VerificationFailed: an output may overwrite elements of an input before they are read.
         RuntimeFailure: the model runs on none of the generated inputs.
     """
     from graphopt.inputs import run_once
+    from graphopt.specialization.size_checks import SizeChecks
 
     env = env.having(options)
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
     given = inputs or env.inputs
     _record_hints(env, found, tf32=False)
+    check = SizeChecks(Signature.of(found)).check if check_sizes else None
     with naming_bf16(lambda: found, env.device):
-        trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
+        trial = run_once.try_out(
+            found, given, device=env.device, optimizations=optimizations, choice=choice, check=check
+        )
     if not env.options["share_buffers"]:
         return trial
     from graphopt.specialization.shared_buffer_checks import shared_names

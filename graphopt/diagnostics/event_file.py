@@ -22,6 +22,8 @@ Format = Literal["auto", "lines", "chrome"]
 
 #: Seconds of waiting for the lock, and between two attempts.
 _PATIENCE, _STEP = 10.0, 0.001
+#: The most bytes of a line that are read to recognize a file.
+_LONGEST = 2**20
 #: The beginning and the end of an array with one item a line.
 _OPEN, _CLOSE = b"[\n", b"\n]\n"
 
@@ -44,19 +46,23 @@ class EventFile:
     def __init__(self, path: str | os.PathLike[str], *, as_array: bool = False) -> None:
         self.path = Path(path).absolute()
         self._is_array = as_array
+        self._is_known = False
 
     def append(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Append ``items``, one line each; without items, create the file.
 
         Raises:
-            OSError: the file can't be written, or is another file than such an array; its contents are
-                unchanged.
+            OSError: the file can't be written, or contains anything other than such events; its contents
+                are unchanged.
         """
         lines = [json.dumps(item, ensure_ascii=False, default=str) for item in items]
         descriptor = _opened(self.path, os.O_RDWR if self._is_array else os.O_WRONLY)
         try:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 _wait_for_lock(descriptor)
+                if not (self._is_array or self._is_known):
+                    _check_lines(self.path)
+                    self._is_known = True
             elif self._is_array:
                 raise OSError(errno.ESPIPE, "Chrome's format requires a regular file")
             write = _append_items if self._is_array else _append_lines
@@ -80,6 +86,21 @@ def _wait_for_lock(descriptor: int) -> None:
         if time.monotonic() > end:
             raise OSError(errno.EAGAIN, "another process keeps it locked")
         time.sleep(_STEP)
+
+
+def _check_lines(path: Path) -> None:
+    """Raise OSError unless ``path`` is empty, or its first line is a JSON object, as that of JSON lines."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_LONGEST)
+    except PermissionError:  # a file that may only be written
+        return
+    try:
+        known = not line or (line.endswith(b"\n") and isinstance(json.loads(line), dict))
+    except ValueError:
+        known = False
+    if not known:
+        raise OSError(errno.EINVAL, "it exists, and is not a trace in JSON lines")
 
 
 def _append_lines(descriptor: int, lines: list[bytes]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,9 @@ from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
 from graphopt.util.ort_array_conversion import native_feeds, numpy_type
+
+#: Checks the inputs of a run before it; raises UsageError.
+Check = Callable[[Mapping[str, Any]], None]
 
 
 class TimedRun(NamedTuple):
@@ -62,28 +65,37 @@ def try_out(
     optimizations: Optimizations = "default",
     typical: bool = False,
     choice: SessionChoice | None = None,
+    check: Check | None = None,
 ) -> TimedRun:
     """Run ``model`` on generated inputs, in shapes that it accepts.
 
-    With ``typical``, production shapes are preferred to small ones.
+    With ``typical``, production shapes are preferred to small ones. ``check`` checks the inputs of each run
+    before it.
 
     Raises:
-        UsageError: ``inputs`` does not fit the model.
+        UsageError: ``inputs`` does not fit the model, or ``check`` refuses them.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
     generator = Inputs(model, inputs)
     with runner(model, device, choice) as runs:
-        return try_with(runs, generator, optimizations=optimizations, typical=typical)
+        return try_with(runs, generator, optimizations=optimizations, typical=typical, check=check)
 
 
 def try_with(
-    runs: Runner, generator: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
+    runs: Runner,
+    generator: Inputs,
+    *,
+    optimizations: Optimizations = "default",
+    typical: bool = False,
+    check: Check | None = None,
 ) -> TimedRun:
     """:func:`try_out` with an existing runner and input generator."""
     trial: TimedRun | None = None
 
     def attempt(feeds: Feeds) -> str | None:
         nonlocal trial
+        if check is not None:
+            check(feeds)
         start = time.perf_counter()
         try:
             outputs = runs.run(optimizations, feeds)

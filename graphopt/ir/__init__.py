@@ -46,7 +46,7 @@ from graphopt.ir.initializer_reads import (
 from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
-from graphopt.ir.io.load import data_files, load, metadata_of
+from graphopt.ir.io.load import check_is_model, data_files, load, metadata_of
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json

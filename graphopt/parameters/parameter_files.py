@@ -14,6 +14,7 @@ from graphopt import ir, publish
 from graphopt.errors import UsageError
 from graphopt.parameters.lifting import Parameters, as_parameters
 from graphopt.util import npz
+from graphopt.util.missing_files import no_such_file
 
 SUFFIXES = (".safetensors", ".npz")
 #: The metadata entry of safetensors files, and the key in it that all tools write.
@@ -142,7 +143,7 @@ def _read_safetensors(path: Path) -> Parameters:
                 found.tensors[name] = ir.tensor(file.get_tensor(text), name=name)
                 found.tied[name] = text
     except FileNotFoundError as error:
-        raise UsageError(f"no such file: {path}") from error
+        raise no_such_file(Path(path)) from error
     except (OSError, SafetensorError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} is not a safetensors file, or it is damaged: {error}") from error
     return found

@@ -20,6 +20,7 @@ from graphopt.parameters.framework_names import FrameworkName, NameMap
 from graphopt.parameters.lifting import Parameters, check_fits, update_record
 from graphopt.parameters.run_constants_model import compute_constants
 from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
+from graphopt.util.missing_files import no_such_file
 
 #: The files of a folder.
 MAIN, CONSTANTS, WEIGHTS, DESCRIPTION = "main.onnx", "constants.onnx", "weights.bin", "split.json"
@@ -89,7 +90,7 @@ class SplitConstants:
     @classmethod
     def _load(cls, folder: Path) -> SplitConstants:
         if not folder.exists():
-            raise UsageError(f"no such folder: {folder}")
+            raise no_such_file(folder, "folder")
         if not _is_split(folder):
             raise UsageError(
                 f"{folder} has no {DESCRIPTION}", hint="graphopt split-constants MODEL -o FOLDER writes one"
@@ -98,7 +99,10 @@ class SplitConstants:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             if data["format"] != _FORMAT:
-                raise ValueError(f"unknown format {data['format']!r}")
+                raise InvalidModel(
+                    f"{file} has the format {data['format']!r} of another version of graphopt",
+                    hint="graphopt split-constants MODEL writes the folder again",
+                )
             if data[CHECKSUM] != checksum(data):
                 raise ValueError("its checksum does not match")
             sums = {

@@ -15,6 +15,7 @@ from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.recorded_settings import artifacts, plain_values
 from graphopt.recorded_settings.record import OPTIMIZE, SettingsRecord
 from graphopt.settings import Settings, declarations
+from graphopt.util.missing_files import no_such_file
 
 #: The source of a value that no source sets.
 DEFAULT = "default"
@@ -132,7 +133,7 @@ def from_path(path: Path) -> SourcedSettings:
         InvalidModel: an artifact or its record is damaged.
     """
     if not path.exists():
-        raise UsageError(f"no such file: {path}")
+        raise no_such_file(path)
     file = artifacts.file_in(path) if path.is_dir() else path
     if not artifacts.is_settings_file(file):
         return of_record(str(path), artifacts.record_in(file))
@@ -161,7 +162,7 @@ def applied(path: Path, given: Container[str] = ()) -> Applied:
         InvalidModel: an artifact or its record is damaged.
     """
     if not path.exists():
-        raise UsageError(f"no such file: {path}")
+        raise no_such_file(path)
     file = artifacts.file_in(path) if path.is_dir() else path
     if artifacts.is_settings_file(file):
         return Applied(config.in_file(file), None)

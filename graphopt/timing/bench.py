@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,8 @@ class Bench:
         original = self.contestants[0]
         assert original.model is not None, "the original is loaded"
         advance(None, "looking for inputs")
-        trial = run_once.try_out(original.model, inputs, device=self.device, typical=True)
+        check = None if self.check is None else partial(self.check, original.model)
+        trial = run_once.try_out(original.model, inputs, device=self.device, typical=True, check=check)
         shapes = output_shapes(list(trial.outputs.values()))
         options = dict(self.provider_options)
         share = {} if self.shared is None else self.shared.sources

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt import publish
 from graphopt.errors import UsageError
+from graphopt.util.missing_files import no_such_file
 
 
 def first_other(arrays: Mapping[str, Any]) -> str | None:
@@ -61,7 +62,7 @@ def read(path: Path) -> Any:
             return content
         return {key: content[key] for key in content.files}
     except FileNotFoundError as error:
-        raise UsageError(f"no such file: {path}") from error
+        raise no_such_file(path) from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, OSError) and error.strerror:
             raise UsageError(f"can't read {path}: {error.strerror}") from error

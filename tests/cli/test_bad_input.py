@@ -409,18 +409,19 @@ def test_sources_of_settings_are_named(invoke: Invoke, small: Path) -> None:
     file = Path.cwd() / "graphopt.toml"
     file.write_text('pipeline = "O9"\n')
     outcome = invoke("optimize", small)
-    assert outcome.err.startswith(f"graphopt: pipeline in {file}: no pass or pipeline is called 'O9'")
+    assert outcome.err.startswith(f"graphopt: pipeline in {file}:1: no pass or pipeline is called 'O9'")
     file.write_text("exact = true\nfast-math = true\n")
     outcome = invoke("inspect", small)
     assert outcome.err == (
-        f"graphopt: exact in {file} and fast-math in {file} exclude each other\nhint: leave one of them out\n"
+        f"graphopt: exact in {file}:1 and fast-math in {file}:2 exclude each other\n"
+        "hint: leave one of them out\n"
     )
     assert invoke("inspect", small, "--set", "fast-math=false").status == 0
     file.write_text("exact = true\n")
     outcome = invoke("inspect", small, environ={"GRAPHOPT_FAST_MATH": "1"})
-    assert f"graphopt: exact in {file} and GRAPHOPT_FAST_MATH exclude each other" in outcome.err
+    assert f"graphopt: exact in {file}:1 and GRAPHOPT_FAST_MATH exclude each other" in outcome.err
     outcome = invoke("optimize", small, "--fast-math")
-    assert f"graphopt: exact in {file} and --fast-math exclude each other" in outcome.err
+    assert f"graphopt: exact in {file}:1 and --fast-math exclude each other" in outcome.err
     file.unlink()
     outcome = invoke("optimize", small, "--set", "pipeline=O9")
     assert outcome.err.startswith("graphopt: --set pipeline: no pass or pipeline is called 'O9'")

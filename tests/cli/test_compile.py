@@ -93,6 +93,8 @@ def test_model_from_standard_input_needs_a_name(invoke: Invoke, monkeypatch: pyt
         (["-o", "notes/x.txt", "--zip"], "notes/x.txt is not replaced: not a bundle"),
         (["-o", "missing/b"], "there is no folder missing"),
         (["-o", "m.onnx"], "m.onnx"),
+        (["-o", "new.onnx"], "new.onnx has the suffix of a model"),
+        (["-o", "new.onnx", "--zip"], "new.onnx has the suffix of a model"),
     ],
 )
 def test_wrong_arguments_are_refused(invoke: Invoke, model: str, arguments: list[str], words: str) -> None:
@@ -219,3 +221,38 @@ def test_zip_file_is_recorded_in_reproducers(invoke: Invoke, model: str) -> None
     assert invoke("run", "m.gopt", "--save-repro", "repro").status == 0
     Path("m.gopt").unlink()
     assert invoke("replay", "repro").status == 0
+
+
+def test_paths_that_are_not_models(invoke: Invoke, model: str) -> None:
+    """The errors of ``compile`` for folders, bundles and zip files of bundles; nothing is written."""
+    assert invoke("compile", model, "--no-verify").status == 0
+    assert invoke("compile", model, "--no-verify", "--zip", "-o", "z.gopt").status == 0
+    shutil.make_archive("nested", "zip", ".", "m.gopt")
+    before = sorted(Path().rglob("*"))
+    for path, words in {
+        ".": ". is a folder, not a model",
+        "/": "/ is a folder, not a model",
+        "m.gopt": "m.gopt is a bundle, not a model",
+        "z.gopt": "z.gopt is not an ONNX model, but a zipped bundle",
+        "nested.zip": "unzip nested.zip; the bundle is m.gopt/",
+        "none.onnx": "no such file: none.onnx",
+    }.items():
+        done = invoke("compile", path)
+        assert done.status in (2, 3) and words in done.err and "hint: " in done.err, (path, done.err)
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [["optimize"], ["explain"], ["dump"], ["cache", "explain"], ["kernels"]])
+def test_bundles_in_place_of_models(invoke: Invoke, model: str, command: list[str]) -> None:
+    assert invoke("compile", model, "--no-verify").status == 0
+    done = invoke(*command, "m.gopt")
+    assert done.status == 2 and "m.gopt is a bundle, not a model" in done.err
+    assert "accept bundles; one of its models is m.gopt/general.onnx" in done.err
+
+
+def test_verify_names_a_missing_bundle(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model, "--no-verify").status == 0
+    done = invoke("verify", "m.gop")
+    assert done.status == 2 and "no such file: m.gop" in done.err
+    done = invoke("verify", model)
+    assert done.status == 2 and "verify compares two models" in done.err

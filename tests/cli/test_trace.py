@@ -64,3 +64,13 @@ def test_the_trace_does_not_replace_files(invoke: Invoke, small: Path) -> None:
     outcome = invoke("inspect", small, "--trace", "notes.json")
     assert outcome.status == 0 and "not a trace in Chrome's format" in outcome.err
     assert Path("notes.json").read_text() == '{"mine": 1}' and small.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x93NUMPY\x01\x00", b'{\n  "mine": 1\n}\n', b'{"mine": 1}', b"1\n", b"text\n"]
+)
+def test_lines_are_not_appended_to_other_files(invoke: Invoke, small: Path, content: bytes) -> None:
+    Path("mine").write_bytes(content)
+    outcome = invoke("inspect", small, "--trace", "mine")
+    assert outcome.status == 0 and "not a trace in JSON lines" in outcome.err
+    assert Path("mine").read_bytes() == content

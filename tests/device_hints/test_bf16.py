@@ -147,3 +147,12 @@ def test_doctor(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
     }
     assert "cuda-graph-off" in invoke("doctor", "--hints").out
     assert invoke("doctor", path).status == 2
+
+
+def test_doctor_without_a_gpu(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("graphopt.ort.gpu_properties.gpu_properties", lambda device: None)
+    path = tmp_path / "bf16.onnx"
+    onnx.save(ir.to_proto(parse(_PRODUCT)), path)
+    words = ("doctor", "--hints", path, "--device", "cuda")
+    assert "properties of the GPU are not listed" in invoke(*words).out
+    assert json.loads(invoke(*words, "--json").out)["device"] == "CUDA, no GPU found"

@@ -143,3 +143,14 @@ X = np.ones((2, 3), np.float32)
 )
 def test_guards_hold_as_in_graphopt(script: Any, guard: Guard, feeds: dict[str, Any]) -> None:
     assert script.holds(guard.to_dict(), feeds) == guard.holds(feeds)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["m.gopt", "in.npz"], ["m.gopt", "in.npz", "out.npz", "--kernel"]]
+)
+def test_wrong_arguments(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "usage: python run_bundle.py BUNDLE INPUTS.npz OUTPUTS.npz [--kernels]\n"

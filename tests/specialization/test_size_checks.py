@@ -114,3 +114,17 @@ def test_run_refuses_sizes_that_only_broadcasting_permits(invoke: Invoke, tmp_pa
 def test_bench_accepts_declared_sizes(invoke: Invoke, small: Path) -> None:  # noqa: F811
     arguments = ("--processes", "1", "--rounds", "1", "--check-sizes")
     assert invoke("bench", small, *arguments).status == 0
+
+
+def test_sizes_are_checked_before_the_first_run(invoke: Invoke, tmp_path: Path) -> None:  # noqa: F811
+    """onnxruntime itself would refuse these sizes, with a message that names no input."""
+    text = "g (float[N, 2] a, float[N, 2] b) => (float[N, 2] c) { c = Add(a, b) }"
+    graphopt.save(parse(text), tmp_path / "m.onnx")
+    assert invoke("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.gopt", "--no-verify").status == 0
+    shapes = ("--input-shape", "a:2x2", "--input-shape", "b:3x2")
+    assert "for the same dim" not in invoke("run", tmp_path / "m.onnx", *shapes).err
+    for command in ("run", "bench"):
+        for name in ("m.onnx", "m.gopt"):
+            done = invoke(command, tmp_path / name, *shapes, "--check-sizes")
+            assert done.status == 2, done.err
+            assert "the input 'b' has size 3 on axis 0, and 'a' has 2 for the same dim 'N'" in done.err

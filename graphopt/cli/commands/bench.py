@@ -193,12 +193,13 @@ def command(
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
+        check = partial(_check_sizes, loaded[0]) if check_sizes else None
         contestants: list[Contestant] = []
         for shapes in grid:
             of_shapes = replace(inputs, shapes=shapes)
             if bundles or not contestants:
                 contestants = (
-                    makes.chosen(models, loaded[0], of_shapes)
+                    makes.chosen(models, loaded[0], of_shapes, check)
                     if bundles
                     else makes.all(models, against, peer_python)
                 )

@@ -155,12 +155,12 @@ def _details(data: dict[str, Any], result: StoredResult | None) -> Iterator[Bloc
 
 
 def _explain(run: Run, store: Store, model: Path) -> Output:
+    from graphopt import ir
     from graphopt.cli.files.reused_results import key_of_file
     from graphopt.result_cache.model_files import ModelFiles
     from graphopt.result_cache.not_cached import NotCached
 
-    if not model.is_file():
-        raise UsageError(f"no such file: {model}")
+    ir.check_is_model(model)
     try:
         key = key_of_file(model, ModelFiles.read(model), "", run.settings, run.options)
     except NotCached as why:

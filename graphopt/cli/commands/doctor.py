@@ -75,6 +75,9 @@ def _hints(run: Run, model: Path | None) -> Output:
     found = list(model_hints(loaded, device, gpu, tf32=False, is_verified=True))
     lines = [line for hint in found for line in hint.lines()] or ["  no hints"]
     name = str(device) if gpu is None else f"{device}, {gpu}"
+    if device.kind == "cuda" and gpu is None:
+        name = f"{device}, no GPU found"
+        lines.append("  hints that depend on the properties of the GPU are not listed")
     data = {"device": name, "hints": [hint.to_dict() for hint in found]}
     return Output(data, [f"  device    {name}", *lines])
 

@@ -101,7 +101,6 @@ def command(
     from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
     from graphopt.specialization.shared_buffer_checks import shared_names
-    from graphopt.specialization.size_checks import SizeChecks
     from graphopt.timing.bench import cuda_options
     from graphopt.util import npz
 
@@ -131,9 +130,8 @@ def command(
                 optimizations=optimizations,
                 session_options=session_options,
                 libraries=libraries,
+                check_sizes=check_sizes,
             )
-            if check_sizes:
-                SizeChecks(Signature.of(loaded)).check(trial.feeds)
             if cuda_graph:
                 trial = _replayed(run, loaded, trial, device, optimizations, session_options)
         else:

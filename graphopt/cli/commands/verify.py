@@ -104,6 +104,7 @@ def _check_bundle(run: Run, path: Path, *, trusted: bool, kernels: bool) -> Outp
     from graphopt.specialization.bundle.loaded_bundle import Bundle
 
     if not api.is_bundle(path):
+        api.load_model(path)  # a path that names neither is another error
         raise UsageError(
             f"verify compares two models, and only {path} is given",
             hint="graphopt verify MODEL RESULT; a bundle is checked alone",

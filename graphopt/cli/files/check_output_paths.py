@@ -91,7 +91,7 @@ def check_folder(path: Path | None) -> None:
     if str(path) == "-":
         raise UsageError("stdout is for reports, not files", hint="give a folder")
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file, not a folder")
+        raise UsageError(f"{path} is a file, not a folder", hint="name a new folder")
     from graphopt import publish
 
     _check_parents(path)

@@ -15,6 +15,7 @@ from graphopt.errors import GraphoptError, UsageError
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.inputs.feeds import InputOptions
+    from graphopt.inputs.run_once import Check
     from graphopt.ort.devices import Device
     from graphopt.ort.session_options import SessionChoice
     from graphopt.specialization.bundle.loaded_bundle import Bundle
@@ -54,12 +55,17 @@ class ComparedModels:
         found = [original, *self._peers(peers, python, original.path)]
         return [*found, self._optimized_contestant(path)]
 
-    def chosen(self, models: Sequence[Path], original: ir.Model, inputs: InputOptions) -> list[Contestant]:
-        """The models, and the variants of bundles for the ``inputs`` of ``original``, the first model."""
+    def chosen(
+        self, models: Sequence[Path], original: ir.Model, inputs: InputOptions, check: Check | None = None
+    ) -> list[Contestant]:
+        """The models, and the variants of bundles for the ``inputs`` of ``original``, the first model.
+
+        ``check`` checks these inputs before they are used.
+        """
         from graphopt.inputs.run_once import try_out
         from graphopt.specialization.bundle.names import GENERAL_NAME
 
-        feeds = try_out(original, inputs, device=self._device, typical=True).feeds
+        feeds = try_out(original, inputs, device=self._device, typical=True, check=check).feeds
         if len(models) == 1:
             bundle = self._bundles[models[0]]
             variants = dict.fromkeys([GENERAL_NAME, bundle.choose(feeds)])

@@ -9,6 +9,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_relations
 from graphopt.cli.options.parameter_types import reads_data
 from graphopt.errors import UsageError
+from graphopt.util.missing_files import no_such_file
 from graphopt.util.text_tables import shortened
 
 
@@ -29,7 +30,7 @@ def arrays_in(run: Run, path: Path) -> list[Path]:
     """``path``, or the files of arrays in the folder ``path``."""
     hint = "numpy.savez(FILE.npz, **inputs) keeps the inputs of a run"
     if not path.exists():
-        raise UsageError(f"no such file or folder: {path}")
+        raise no_such_file(path, "file or folder")
     if not path.is_dir():
         if path.suffix != ".npz":
             raise UsageError(f"--inputs {path} is no .npz file", hint=hint)

@@ -14,8 +14,12 @@ from pathlib import Path
 
 import onnx
 
+from graphopt.errors import UsageError
 from graphopt.ir.io.codecs import ONNX, codec_of
 
+#: Files in a bundle of ``graphopt compile``, and the commands that accept one.
+_BUNDLE = ("manifest.json", "general.onnx")
+_ACCEPTING = "graphopt run, bench, inspect, and verify MODEL BUNDLE accept bundles"
 #: Bytes at the start of a file that tests receive; archives and tensors are opened.
 HEAD = 4096
 #: Maximum number of models of a folder or archive listed in a hint.
@@ -52,6 +56,27 @@ def recognized(path: Path, head: bytes) -> Kind | None:
                 hint = hint.replace(field, text)
             return Kind(kind.name, hint, kind.test)
     return None
+
+
+def folder_error(folder: Path) -> UsageError:
+    """The error for ``folder`` passed as a model."""
+    if all((folder / name).is_file() for name in _BUNDLE):
+        return bundle_error(folder)
+    if (folder / "split.json").is_file() and (folder / "main.onnx").is_file():
+        return UsageError(
+            f"{folder} is a folder of split-constants, not a model",
+            hint=f"the optimized model is {folder / 'main.onnx'}; update-weights replaces its weights",
+        )
+    return UsageError(f"{folder} is a folder, not a model", hint=folder_hint(folder))
+
+
+def bundle_error(path: Path) -> UsageError:
+    """The error for the bundle at ``path``, passed where only models are accepted."""
+    if path.is_dir():
+        step = f"one of its models is {path / 'general.onnx'}"
+    else:
+        step = f"it is a zip file: unzip {path} extracts its models"
+    return UsageError(f"{path} is a bundle, not a model", hint=f"{_ACCEPTING}; {step}")
 
 
 def folder_hint(folder: Path) -> str:
@@ -112,6 +137,18 @@ def _zip_with(*endings: str) -> Callable[[bytes, Path], bool]:
 def _only_arrays(head: bytes, path: Path) -> bool:
     names = _names(head, path)
     return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def _bundle(head: bytes, path: Path) -> bool:
+    names = _names(head, path)
+    return all(name in names for name in _BUNDLE)
+
+
+def _bundle_in_folder(head: bytes, path: Path) -> bool | str:
+    """The folder of a bundle in an archive, or ``False``."""
+    names = _names(head, path)
+    folders = (name.removesuffix(_BUNDLE[0]) for name in names if name.endswith(f"/{_BUNDLE[0]}"))
+    return next((folder for folder in folders if folder + _BUNDLE[1] in names), False)
 
 
 def _archive(head: bytes, path: Path) -> bool | str:
@@ -176,6 +213,8 @@ KINDS: tuple[Kind, ...] = (
         _zip_with("config.json", ".weights.h5"),
     ),
     Kind("a file of numpy arrays", "arrays are inputs: --input {path}", _only_arrays),
+    Kind("a zipped bundle", f"{_ACCEPTING}; unzip {{path}} extracts its models", _bundle),
+    Kind("a zip archive with a bundle in a folder", "unzip {path}; the bundle is {note}", _bundle_in_folder),
     Kind("a zip archive", "unzip {path}{note}", _archive),
     Kind(
         "a compressed archive",

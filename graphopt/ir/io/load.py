@@ -11,14 +11,15 @@ from pathlib import Path
 
 import onnx
 
-from graphopt.errors import GraphoptError, InvalidModel, UsageError, nearest_names, not_downloaded
+from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.io.codecs import codec_of
+from graphopt.ir.io.codecs import ONNX, codec_of
 from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.external_data import Folders
-from graphopt.ir.io.foreign_formats import HEAD, folder_hint, recognized
+from graphopt.ir.io.foreign_formats import HEAD, folder_error, recognized
 from graphopt.ir.io.proto_conversion import check_header, from_proto_in
 from graphopt.util.file_search import mentions
+from graphopt.util.missing_files import no_such_file
 
 #: Maximum number of times that a model is loaded again because another process replaced it.
 _RETRIES = 100
@@ -88,6 +89,19 @@ def metadata_of(path: str | os.PathLike[str]) -> dict[str, str] | None:
         return None
 
 
+def check_is_model(path: str | os.PathLike[str]) -> None:
+    """Check that ``path`` names a file, and not a file of another known kind, without parsing it.
+
+    Raises:
+        UsageError: the path does not exist, is a folder or can't be read.
+        InvalidModel: the file has another format.
+    """
+    path = Path(path)
+    other = _recognized_error(path, _read(path)) if codec_of(path) is ONNX else None
+    if other is not None:
+        raise other
+
+
 def _parse(path: Path) -> onnx.ModelProto:
     data = _read(path)
     if not data:
@@ -114,12 +128,9 @@ def _recognized_error(path: Path, data: bytes) -> InvalidModel | None:
 def _read(path: Path) -> bytes:
     try:
         if not path.exists():
-            url = not_downloaded(str(path))
-            if url is not None:
-                raise url
-            raise UsageError(f"no such file: {path}", hint=_similar_names(path))
+            raise no_such_file(path)
         if path.is_dir():
-            raise UsageError(f"{path} is a folder, not a model", hint=folder_hint(path))
+            raise folder_error(path)
         if not path.is_file():
             raise UsageError(
                 f"{path} is a device or a pipe, not a model", hint="save its contents to a file first"
@@ -134,16 +145,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _similar_names(path: Path) -> str:
-    """A hint for a missing file: similar names in its folder."""
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
-    names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
-    stems = nearest_names(path.stem, [Path(name).stem for name in names])
-    nearest = [name for stem in stems for name in names if Path(name).stem == stem][:3]
-    where = "this folder" if str(path.parent) == "." else str(path.parent)
-    return (
-        f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} has a similar name"
-    )
