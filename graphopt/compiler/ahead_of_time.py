@@ -119,7 +119,7 @@ def bundle_path(model: ModelLike, path: PathLike | None) -> Path:
         if target.suffix == ".onnx":
             raise UsageError(
                 f"{target} has the suffix of a model, and compile writes a bundle",
-                hint=f"-o {target.with_suffix(SUFFIX)}; graphopt optimize writes models",
+                hint=f"name it {target.with_suffix(SUFFIX)}; graphopt optimize writes models",
             )
         return target
     if isinstance(model, (str, os.PathLike)):

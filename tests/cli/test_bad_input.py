@@ -252,6 +252,9 @@ def test_unknown_command_suggests_the_nearest(invoke: Invoke) -> None:
     check(invoke("pipelines", "O9"), 2, "nearest: O3")
     check(invoke("pipelines", "show", "O2", "O1"), 2)
     check(invoke("pipelines", "O2", "O1"), 2, "pipelines show NAME")
+    check(
+        invoke("pipelines", "shw", "O2"), 2, "shows one pipeline, not 'shw' and 'O2'", "pipelines show NAME"
+    )
     check(invoke("verify"), 2, "missing argument", "such as: graphopt verify model.onnx model.opt.onnx")
 
 

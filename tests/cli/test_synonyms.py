@@ -70,7 +70,12 @@ def test_options_that_hints_name_exist() -> None:
         (["-x.onnx"], "hint: write ./-x.onnx for the file"),
         (["inspect", "-x.onnx"], "hint: write ./-x.onnx for the file"),
         (["-q", "dump", "a.onnx"], "hint: options follow the command: graphopt dump -q a.onnx"),
-        (["doctor", "--gpu"], "hint: graphopt doctor --help"),  # has no --device
+        (["doctor", "--gpu"], "hint: --device cuda"),
+        (["replay", "--gpu"], "hint: graphopt replay --help"),  # has no --device
+        (["aot", "a.onnx"], "hint: graphopt compile a.onnx"),
+        (["freeze", "a.onnx"], "hint: graphopt optimize --pipeline freezing a.onnx"),
+        (["load", "m.gopt"], "hint: graphopt run m.gopt"),
+        (["settings", "m.gopt"], "hint: graphopt config show m.gopt"),
         (["explain", "-O2"], "hint: -O is an option of graphopt optimize; graphopt explain --help lists"),
         (["optimize", "--bundle"], "hint: --emit bundle, with --profile FILE.json"),
         (["optimize", "--exat"], "hint: nearest: --exact  (graphopt optimize --help)"),

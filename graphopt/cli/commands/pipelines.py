@@ -31,7 +31,8 @@ def command(run: Run, action: str | None, name: str | None) -> Output:
         return _list()
     if action != "show" and name is not None:
         raise UsageError(
-            "write graphopt pipelines, or graphopt pipelines show NAME", hint="put text into quotes"
+            f"pipelines shows one pipeline, not {action!r} and {name!r}",
+            hint="graphopt pipelines show NAME, or text in quotes",
         )
     text = action if name is None and action != "show" else name
     if not text:
