@@ -50,7 +50,7 @@ def _parse(text: str) -> ast.expr | None:
 
 
 def _is_size(number: object) -> bool:
-    """Whether ``number`` is an integer, perhaps written as 2.0; a factor such as 0.5 makes no integer size."""
+    """Whether ``number`` is an integer, perhaps written as 2.0; 0.5, as a factor, makes no integer size."""
     if isinstance(number, float):
         return number.is_integer()
     return isinstance(number, int) and not isinstance(number, bool)

@@ -290,8 +290,11 @@ def _quantized(g: Graph) -> None:
 def _if(g: Graph) -> None:
     axes = g.pick()[1]
     flag = g.node("Less", g.constant(np.array(g.random.random(), np.float32)), "flag")[0]
-    branches = [_body(g, f"{g.prefix}b{g.count}{side}", axes) for side in ("then", "else")]
-    g.add(g.node("If", flag, then_branch=branches[0], else_branch=branches[1])[0], axes)
+    perm = g.random.choice(g.perms)
+    branches = [_body(g, f"{g.prefix}b{g.count}{side}", axes, perm=perm) for side in ("then", "else")]
+    first, second = g.node("If", flag, then_branch=branches[0], else_branch=branches[1], outputs=2)
+    g.add(first, axes)
+    g.add(second, tuple(axes[place] for place in perm))
 
 
 def _loop(g: Graph) -> None:
@@ -307,7 +310,10 @@ def _loop(g: Graph) -> None:
     g.others.append(g.node("Transpose", outputs[1], perm=[0, *(1 + place for place in g.perms[0])])[0])
 
 
-def _body(g: Graph, prefix: str, axes: tuple[int, ...], *, loop: bool = False) -> onnx.GraphProto:
+def _body(
+    g: Graph, prefix: str, axes: tuple[int, ...], *, loop: bool = False, perm: tuple[int, ...] | None = None
+) -> onnx.GraphProto:
+    """A branch, whose second output is the first one transposed by ``perm``, or the body of a loop."""
     inner = Graph(g.random, g.sizes, g.opset, prefix, perms=g.perms)
     inner.values = list(g.values)
     info: Callable[..., onnx.ValueInfoProto] = helper.make_tensor_value_info
@@ -322,6 +328,9 @@ def _body(g: Graph, prefix: str, axes: tuple[int, ...], *, loop: bool = False) -
     grow(inner, g.random.randrange(1, 5), _SIMPLE)
     name = inner.node("Neg", inner.partner(axes))[0]
     outputs = [info(name, FLOAT, g.shape(axes))]
+    if perm is not None:
+        turned = inner.node("Transpose", name, perm=list(perm))[0]
+        outputs.append(info(turned, FLOAT, g.shape(tuple(axes[place] for place in perm))))
     if loop:
         go = inner.node("Identity", f"{prefix}c")[0]
         row = inner.node("Relu", inner.partner(axes))[0]
