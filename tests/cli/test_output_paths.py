@@ -207,7 +207,12 @@ def test_result_may_overwrite_its_model(invoke: Invoke, small: Path) -> None:
 @pytest.mark.usefixtures("no_work")
 def test_unwritable_paths(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode, **more: mode != os.W_OK)
-    check(invoke("optimize", small, "-o", "out.onnx"), 2, "can't write out.onnx: . is not writable")
+    check(
+        invoke("optimize", small, "-o", "out.onnx"),
+        2,
+        "can't write out.onnx: . is not writable",
+        "hint: chmod u+w ., or",
+    )
     check(invoke("dump", small, "-o", "folder"), 2, "can't write folder: ")
 
 

@@ -155,7 +155,9 @@ def _check_access(place: Path, path: Path) -> None:
     Some folders, such as /proc, refuse new files in spite of their mode.
     """
     if not os.access(place, os.W_OK):
-        raise UsageError(f"can't write {path}: {place} is not writable")
+        raise UsageError(
+            f"can't write {path}: {place} is not writable", hint=f"chmod u+w {place}, or name another place"
+        )
     if not place.is_dir():
         return
     try:
