@@ -39,6 +39,10 @@ class Bundle:
         for name, item in self.manifest["files"].items():
             if hashlib.sha256((self.folder / name).read_bytes()).hexdigest() != item["sha256"]:
                 raise ValueError(f"{name} is damaged")
+        entries = [self.manifest["general"], *self.manifest["variants"], *self.manifest["kernels"]]
+        for name in [self.manifest["weights"], *(entry["file"] for entry in entries)]:
+            if name is not None and name not in self.manifest["files"]:
+                raise ValueError(f"the manifest has no checksum of {name}")
         self.kernels = kernels
         self.sessions: dict[str, onnxruntime.InferenceSession] = {}
 

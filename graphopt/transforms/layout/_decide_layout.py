@@ -25,8 +25,6 @@ _RATIOS = {"grouped": 1.358, "small": 0.783, "narrowing": 0.725, "other": 0.823}
 _MOST_NODES = 300
 #: The largest numbers of channels of a small convolution.
 _SMALL = 64
-#: The element types that all tensor cores multiply.
-_TENSOR_CORES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def decide_layout(
         return LayoutDecision(False, f"{count} among {nodes} nodes: too few to matter")
     if not all(one.is_static and one.weights is not None for one in convolutions):
         return LayoutDecision(False, f"{count}: the sizes of images or weights are not known")
-    if not any(one.dtype in _TENSOR_CORES or device.tf32 for one in usable):
+    if not any(_runs_on_matrix_units(one.dtype, device) for one in usable):
         return LayoutDecision(False, f"{count}: no tensor cores for this type")
     total = sum(one.flops or 0 for one in convolutions)
     weighted = sum((one.flops or 0) * (_RATIOS[one.kind] if one.has_kernel else 1) for one in convolutions)
@@ -118,3 +116,10 @@ def decide_layout(
     if ratio >= 1:
         return LayoutDecision(False, f"{count}: predicted {ratio:.2f} of the time with the channels last")
     return LayoutDecision(True, f"{count}: channels last, predicted {ratio:.2f} of the time")
+
+
+def _runs_on_matrix_units(dtype: ir.DataType | None, device: Capabilities) -> bool:
+    """Whether the units of ``device`` multiply matrices of ``dtype``; float32 only if TF32 is permitted."""
+    if dtype is None or device.matrix_units is None or (dtype is ir.DataType.FLOAT and not device.tf32):
+        return False
+    return dtype.name.lower() in device.matrix_units.multiples

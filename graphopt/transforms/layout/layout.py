@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.numerics import Numerics
+from graphopt.ort.gpu_properties import gpu_properties, matrix_units
 from graphopt.passes.base import Pass
 from graphopt.rewrite.match import Match
 from graphopt.transforms.layout._channels_last_operators import channels_last_operator, is_convolution
@@ -78,7 +79,10 @@ class Layout(Pass):
             decision = LayoutDecision(False, "channels-last kernels sum in another order")
         else:
             facts = [ConvolutionFacts.of(node, cx) for node in found]
-            decision = decide_layout(facts, len(nodes), cx.target.device.capabilities, force=self.force)
+            device = cx.target.device
+            units = matrix_units(device, gpu_properties(device))
+            capabilities = replace(device.capabilities, matrix_units=units)
+            decision = decide_layout(facts, len(nodes), capabilities, force=self.force)
         cx.remarks.append(f"layout: {decision.reason}")
         if not decision.is_channels_last:
             for node in found:

@@ -8,6 +8,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.ort.devices import CPU, Device
+from graphopt.ort.gpu_properties import GpuProperties, matrix_units
 from graphopt.transforms.layout._decide_layout import ConvolutionFacts, decide_layout
 
 GPU = Device("cuda").capabilities
@@ -76,6 +77,16 @@ def test_float32_needs_tensor_cores() -> None:
     decision = decide_layout([single], 20, replace(GPU, tf32=False))
     assert decision.reason == "1 convolution: no tensor cores for this type"
     assert decide_layout([ORDINARY], 20, replace(GPU, tf32=False)).is_channels_last
+
+
+@pytest.mark.parametrize(
+    ("capability", "channels_last"),
+    [((6, 1), False), ((7, 5), True), ((8, 0), True)],
+    ids=["6.1", "7.5", "8.0"],
+)
+def test_float16_needs_a_gpu_with_tensor_cores(capability: tuple[int, int], channels_last: bool) -> None:
+    units = matrix_units(Device("cuda"), GpuProperties("a GPU", capability))
+    assert decide_layout([ORDINARY], 20, replace(GPU, matrix_units=units)).is_channels_last is channels_last
 
 
 def test_cpus_keep_the_layout_unless_forced() -> None:
