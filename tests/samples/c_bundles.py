@@ -43,7 +43,10 @@ def write_bundle(
         native=tuple(native),
         target=TARGET,
         operators=Operators(dict(model.graph.opset_imports)),
-        settings={"é": [0.1, 1e-7, -3, True, None, '\x7f\u2028𝄞\\"\n']},  # for its checksum
+        settings={  # values whose text the checksum depends on
+            "version": "0",
+            "settings": {"é": [0.1, 1e-7, -3, True, None, '\x7f\u2028𝄞\\"\n']},
+        },
     )
     manifest.write(folder)
     return folder

