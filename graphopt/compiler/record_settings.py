@@ -43,7 +43,7 @@ def digest_of(profile: Profile) -> dict[str, str]:
 
 
 def write_record(record: SettingsRecord | None, *models: ir.Model) -> None:
-    """Write ``record`` to the metadata of ``models``, in the place of a former one.
+    """Write ``record`` to the metadata of ``models``, replacing an earlier one.
 
     A record of defaults only is not written, so that the bytes of such models do not change.
     """

@@ -17,7 +17,7 @@ from graphopt.util.disk_store import file_digest, key_of
 if TYPE_CHECKING:
     from graphopt.settings import Settings
 
-#: The keys of objects in the place of values that records do not contain: the digest of a file or array, the
+#: The keys of objects that replace values left out of records: the digest of a file or array, the
 #: import path of an object of the caller, and ``true`` for text with paths.
 DIGEST, OBJECT, PATHS = "sha256", "object", "paths"
 

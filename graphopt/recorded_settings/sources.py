@@ -19,7 +19,7 @@ from graphopt.util.missing_files import no_such_file
 
 #: The source of a value that no source sets.
 DEFAULT = "default"
-#: Names for the defaults and for the current settings, in the place of files.
+#: Names of the defaults and of the current settings, which replace paths.
 DEFAULTS, CURRENT = "defaults", "current"
 #: The user name and the password in a URL.
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 #: influence results; ``bypass``: results are neither stored nor reused while it is set.
 CacheRole = Literal["key", "ignored", "bypass"]
 #: The form of an option or setting in the records of artifacts (:mod:`graphopt.recorded_settings`):
-#: ``value``: its value; ``contents``: its value, with digests in the place of files; ``omitted``: it can't
+#: ``value``: its value; ``contents``: its value, with digests instead of files; ``omitted``: it can't
 #: change results; ``private``: it is omitted, and it may contain credentials or folders of the user, so that
 #: graphopt writes it to no file.
 RecordRole = Literal["value", "contents", "omitted", "private"]

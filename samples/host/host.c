@@ -428,7 +428,7 @@ static void sha256_json(sha256 *sum, const json *item, const char *omitted) {
 
 /* ---- Element types ---------------------------------------------------------------------------------------------- */
 
-/* `number` is onnxruntime's ONNXTensorElementDataType, of which older headers lack the last; `descr` is numpy's,
+/* `number` is onnxruntime's ONNXTensorElementDataType; older headers lack the last ones; `descr` is numpy's,
    without the byte order. numpy has no such type for V1 and V2: its files contain the bits, of types of fewer than 8
    bits one element a byte. */
 typedef struct element {

@@ -40,7 +40,7 @@ FILES = ["manifest.json", "general.onnx", "static-1.onnx", "static-2.onnx", "wei
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle with variants, weights and a file in the place of a library, which is not loaded."""
+    """A bundle with variants, weights and a stand-in for a library, which is never loaded."""
     folder = tmp_path_factory.mktemp("bundles")
     runs = [{"x": np.ones((rows, 16), np.float32), "i": np.array(3)} for rows in (1, 4)]
     how = Specialization(graphopt.record_profile(parse(MODEL), runs))
