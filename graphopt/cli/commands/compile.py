@@ -14,7 +14,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import reads_model, split_names, writes_file
+from graphopt.cli.options.parameter_types import reads_model, split_names
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
@@ -45,13 +45,7 @@ graphopt verify model.gopt
         "Write the bundle to this folder.  [default: NAME.gopt beside MODEL]", metavar="OUT.gopt"
     ),
     click.option("--zip", "archive", is_flag=True, help="Write one uncompressed zip file, not a folder."),
-    click.option(
-        "--report",
-        "report_path",
-        type=writes_file,
-        metavar="FILE.json",
-        help="Also write the report to this file.",
-    ),
+    shared_options.report_option,
 )
 @shared_options.group(
     "Passes",

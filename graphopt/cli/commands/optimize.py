@@ -19,7 +19,7 @@ from graphopt.cli.optimize_job import Job
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import Writes, writes_file
+from graphopt.cli.options.parameter_types import Writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
@@ -68,13 +68,7 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
         is_flag=True,
         help="Without -o: also replace a file that graphopt did not write.",
     ),
-    click.option(
-        "--report",
-        "report_path",
-        type=writes_file,
-        metavar="FILE.json",
-        help="Also write the report to this file.",
-    ),
+    shared_options.report_option,
 )
 @shared_options.output_options
 @shared_options.record_option

@@ -22,6 +22,7 @@ from graphopt.cli.options.parameter_types import (
     reads_model,
     split_some,
     writes,
+    writes_file,
 )
 from graphopt.cli.options.table_options import Decorator, Function, TableOption, table_option
 from graphopt.optimize_options import OPTIONS
@@ -167,6 +168,14 @@ log_option = click.option(
     shell_complete=completion_values.log_spec,
     metavar="SPEC",
     help="Log passes, rule files or created graphs: dce:>peephole:>>transpose:forward-graph.",
+)
+
+report_option = click.option(
+    "--report",
+    "report_path",
+    type=writes_file,
+    metavar="FILE.json",
+    help="Also write the report to this file.",
 )
 
 #: ``--log`` of commands that have no other options of this kind.
