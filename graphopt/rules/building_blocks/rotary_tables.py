@@ -71,7 +71,7 @@ def _joins_pairs(m: Match, view: ir.Node) -> bool:
     if joined is not None:
         last = axis_of(m, joined, len(before)) == len(before) - 1
         return last and joined.inputs[0] is joined.inputs[1]
-    repeated = producer_of(view.inputs[0], "Expand")
+    repeated = producer_of(view.inputs[0], "Expand", "Tile")
     single = None if repeated is None or repeated.inputs[0] is None else m.shape(repeated.inputs[0])
     return bool(single and single[-1] == 1)
 
