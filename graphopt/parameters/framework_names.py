@@ -1,20 +1,22 @@
 """Map weights of a model to the names of a framework, which exporters change.
 
 Exporters of PyTorch transpose the weights of linear layers, and then give them names such as
-``onnx::MatMul_123``. Their contents identify them.
+``onnx::MatMul_123``. They also combine the weights of recurrent layers (:mod:`.recurrent_weights`). Their
+contents identify them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters.lifting import Parameters
+from graphopt.parameters.recurrent_weights import RecurrentName, recurrent_names
 
 
 class FrameworkName(NamedTuple):
@@ -23,30 +25,55 @@ class FrameworkName(NamedTuple):
     name: str
     transposed: bool = False
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def to_json(self) -> list[Any]:
+        return [self.name, self.transposed]
+
+    def arrange(self, contents: Mapping[str, ir.TensorProtocol], weight: str) -> ir.TensorProtocol:
+        """The tensor as ``weight``; raises UsageError unless it has two axes to exchange."""
+        tensor = contents[self.name]
+        if not self.transposed:
+            return tensor
+        if len(tensor.shape) != 2:
+            raise UsageError(f"{self.name!r} is not a matrix, although {weight!r} is its transpose")
+        return ir.Tensor(np.ascontiguousarray(tensor.numpy().T), dtype=tensor.dtype, name=weight)
+
+
+def name_from_json(entry: Any) -> FrameworkName | RecurrentName:
+    """The inverse of ``to_json``; raises ValueError, TypeError or KeyError for other data."""
+    if isinstance(entry, dict):
+        return RecurrentName.from_json(entry)
+    name, transposed = entry
+    return FrameworkName(str(name), bool(transposed))
+
 
 @dataclass(frozen=True)
 class NameMap:
     """Weights under other names in a framework.
 
     Attributes:
-        names: the framework's name of each renamed or transposed weight.
+        names: the framework's name, or names, of each renamed or rearranged weight.
         unmatched: weights whose contents no tensor of the framework has, or several.
     """
 
-    names: Mapping[str, FrameworkName] = field(default_factory=dict)
+    names: Mapping[str, FrameworkName | RecurrentName] = field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
 
     def apply(self, parameters: Parameters) -> Parameters:
         """``parameters`` with tensors of the framework's names added under the model's names."""
         tensors = dict(parameters.tensors)
-        for weight, (name, transposed) in self.names.items():
-            if name not in parameters.tensors:
+        for weight, source in self.names.items():
+            missing = [name for name in source.tensors if name not in parameters.tensors]
+            if len(missing) == len(source.tensors):
                 continue
-            tensor = parameters.tensors[name]
-            if transposed:
-                if len(tensor.shape) != 2:
-                    raise UsageError(f"{name!r} is not a matrix, although {weight!r} is its transpose")
-                tensor = _transposed(tensor, weight)
+            if missing:
+                raise UsageError(
+                    f"{weight!r} consists of {', '.join(source.tensors)}; {missing[0]!r} is not given"
+                )
+            tensor, name = source.arrange(parameters.tensors, weight), source.name
             if weight in tensors and ir.hash_of(tensors[weight]) != ir.hash_of(tensor):
                 raise UsageError(f"{name!r} and {weight!r} are the same weight, with different contents")
             tensors[weight] = tensor
@@ -59,13 +86,12 @@ def match_names(weights: Iterable[ir.Value], framework: Parameters) -> NameMap:
     If several tensors have the contents, the weight belongs to the one whose module is a scope of the nodes
     that read the weight.
     """
-    by_contents: dict[str, list[FrameworkName]] = {}
-    for name, tensor in framework.tensors.items():
-        by_contents.setdefault(ir.hash_of(tensor), []).append(FrameworkName(name))
-        if len(tensor.shape) == 2:
-            digest = ir.hash_of(_transposed(tensor, name))
-            by_contents.setdefault(digest, []).append(FrameworkName(name, transposed=True))
-    names: dict[str, FrameworkName] = {}
+    by_contents: dict[str, list[FrameworkName | RecurrentName]] = {}
+    sources: list[FrameworkName | RecurrentName] = [*_names(framework), *recurrent_names(framework.tensors)]
+    for source in sources:
+        digest = ir.hash_of(source.arrange(framework.tensors, source.name))
+        by_contents.setdefault(digest, []).append(source)
+    names: dict[str, FrameworkName | RecurrentName] = {}
     unmatched = []
     for value in weights:
         assert value.const_value is not None
@@ -81,8 +107,11 @@ def match_names(weights: Iterable[ir.Value], framework: Parameters) -> NameMap:
     return NameMap(names, tuple(unmatched))
 
 
-def _transposed(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    return ir.Tensor(np.ascontiguousarray(tensor.numpy().T), dtype=tensor.dtype, name=name)
+def _names(framework: Parameters) -> Iterator[FrameworkName]:
+    for name, tensor in framework.tensors.items():
+        yield FrameworkName(name)
+        if len(tensor.shape) == 2:
+            yield FrameworkName(name, transposed=True)
 
 
 def _is_in_scope(value: ir.Value, name: str) -> bool:

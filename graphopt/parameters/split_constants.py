@@ -16,7 +16,7 @@ from graphopt import ir, publish
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.model_arguments import copy
 from graphopt.parameters.check_folded_constants import check_folded_constants
-from graphopt.parameters.framework_names import FrameworkName, NameMap
+from graphopt.parameters.framework_names import NameMap, name_from_json
 from graphopt.parameters.lifting import Parameters, check_fits, update_record
 from graphopt.parameters.run_constants_model import compute_constants
 from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
@@ -112,10 +112,8 @@ class SplitConstants:
                 raise ValueError("it lists other files")
             weights = tuple(map(str, data["weights"]))
             conditions = {str(name): str(constant) for name, constant in data["conditions"].items()}
-            names = {
-                str(weight): FrameworkName(str(name), bool(transposed))
-                for weight, (name, transposed) in data["names"].items()
-            }
+            names = {str(weight): name_from_json(name) for weight, name in data["names"].items()}
+            unmatched = tuple(map(str, data["unmatched"]))
         except OSError as error:
             raise UsageError(f"can't read {file}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -137,11 +135,11 @@ class SplitConstants:
             if default is None or default.const_value is None:
                 raise InvalidModel(f"{folder} is damaged: {CONSTANTS} has no contents for {value.name!r}")
             contents[value.name or ""], value.const_value = default.const_value, None
-        return cls(main, constants, contents, conditions, weights, NameMap(names))
+        return cls(main, constants, contents, conditions, weights, NameMap(names, unmatched))
 
     @property
     def description(self) -> dict[str, Any]:
-        """The contents of ``split.json``: files, weights, and the output of each computed constant."""
+        """The contents of ``split.json``: files, weights with their names, outputs of computed constants."""
         outputs = [value.name or "" for value in self.constants.graph.outputs]
         return {
             "format": _FORMAT,
@@ -150,7 +148,8 @@ class SplitConstants:
             "weights": list(self.weights),
             "computed": {name: i for i, name in enumerate(outputs) if name not in self.conditions},
             "conditions": dict(self.conditions),
-            "names": {weight: list(name) for weight, name in self.names.names.items()},
+            "names": {weight: name.to_json() for weight, name in self.names.names.items()},
+            "unmatched": list(self.names.unmatched),
         }
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -190,7 +189,7 @@ class SplitConstants:
     def ignored(self, weights: Parameters) -> list[str]:
         """The names of tensors that are neither weights nor other initializers of the model."""
         known = {*self.weights, *self.main.graph.initializers}
-        known |= {name for name, _ in self.names.names.values()}
+        known |= {name for source in self.names.names.values() for name in source.tensors}
         return [name for name in weights.tensors if name not in known]
 
     def having(self, weights: Parameters, *, partial: bool = False) -> SplitConstants:
@@ -200,12 +199,14 @@ class SplitConstants:
 
         Args:
             weights: tensors with the names of the model or of the framework.
-            partial: accept ignored tensors although weights are not given.
+            partial: accept ignored tensors although weights are not given, and keep weights without a name
+                in the framework.
 
         Raises:
-            UsageError: no tensor is a weight, or tensors are ignored although weights are not given; a tensor
-                has another shape or element type than the weight, or belongs to an initializer that is not a
-                weight; or a constant can't be computed from the new contents.
+            UsageError: no tensor is a weight, or tensors are ignored although weights are not given; a weight
+                without a name in the framework is not given; a tensor has another shape or element type than
+                the weight, or belongs to an initializer that is not a weight; or a constant can't be
+                computed from the new contents.
             RuntimeFailure: the constants model fails.
         """
         ignored = self.ignored(weights)
@@ -224,6 +225,12 @@ class SplitConstants:
             raise UsageError(
                 f"{ignored[0]!r} is not a weight of the model, and {missing[0]!r} is not given",
                 hint="give the weights of the framework when splitting, or allow a partial update",
+            )
+        underived = [name for name in self.names.unmatched if name in missing]
+        if underived and not partial:
+            raise UsageError(
+                f"{underived[0]!r} is not given, and may derive from weights of the framework that change",
+                hint="give it under this name, or allow a partial update, which keeps it",
             )
         check_folded_constants(
             main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}

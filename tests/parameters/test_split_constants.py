@@ -257,6 +257,72 @@ def test_equal_weights_of_a_framework_are_distinguished_by_scopes() -> None:
     }
 
 
+_GATES = {"LSTM": "ifgo", "GRU": "rzn", "RNN": "h"}
+_ONNX_GATES = {"LSTM": "iofg", "GRU": "zrn", "RNN": "h"}
+_RECURRENT = """m (float[N,1,2] x) => (float[N,D,1,3] y) <
+    float[DIMS,2] w, float[DIMS,3] r, float[BIAS] b> {
+    y = OP<hidden_size = 3, direction = "WAY">(x, w, r, b) }"""
+
+
+def _recurrent(op: str, way: str, seed: int) -> tuple[ir.Model, dict[str, np.ndarray]]:
+    """A model with one recurrent layer as exporters write it, and the weights by their names in PyTorch."""
+    random = np.random.default_rng(seed)
+    suffixes = ["", "_reverse"] if way == "bidirectional" else [""]
+    shapes = {"weight_ih": (3, 2), "weight_hh": (3, 3), "bias_ih": (3,), "bias_hh": (3,)}
+    gates = {
+        (kind, suffix): {gate: random.normal(size=shape).astype(np.float32) for gate in _GATES[op]}
+        for suffix in suffixes
+        for kind, shape in shapes.items()
+    }
+    state = {
+        f"net.rnn.{kind}_l0{suffix}": np.concatenate(list(one.values()))
+        for (kind, suffix), one in gates.items()
+    }
+    onnx_order = {key: np.concatenate([one[gate] for gate in _ONNX_GATES[op]]) for key, one in gates.items()}
+    weights = {
+        "w": np.stack([onnx_order["weight_ih", suffix] for suffix in suffixes]),
+        "r": np.stack([onnx_order["weight_hh", suffix] for suffix in suffixes]),
+        "b": np.stack(
+            [
+                np.concatenate([onnx_order[kind, suffix] for kind in ("bias_ih", "bias_hh")])
+                for suffix in suffixes
+            ]
+        ),
+    }
+    rows, directions = 3 * len(_GATES[op]), len(suffixes)
+    text = _RECURRENT.replace("OP", op).replace("WAY", way).replace("DIMS", f"{directions},{rows}")
+    return _model(text.replace("BIAS", f"{directions},{2 * rows}"), weights=weights), state
+
+
+@pytest.mark.parametrize("way", ["forward", "bidirectional"])
+@pytest.mark.parametrize("op", _GATES)
+def test_recurrent_weights_under_the_names_of_the_framework(op: str, way: str, tmp_path: Path) -> None:
+    (model, state), (other, trained) = _recurrent(op, way, 0), _recurrent(op, way, 1)
+    models, _ = graphopt.split_constants(model, framework=state)
+    assert not models.names.unmatched
+    models.save(tmp_path / "m.split")
+    updated = graphopt.update_weights(tmp_path / "m.split", trained)
+    assert _same_bits(updated.main, graphopt.optimize(other).model)
+    with pytest.raises(UsageError, match=r"'[wrb]' consists of net.rnn.*; 'net.rnn.* is not given"):
+        graphopt.update_weights(models, dict(list(trained.items())[:-1]))
+    wrong = {name: array[:-1] for name, array in trained.items()}
+    with pytest.raises(UsageError, match=r"weight of \d gates|'w' is \d"):
+        graphopt.update_weights(models, wrong)
+
+
+def test_a_weight_that_the_exporter_computed_must_be_given() -> None:
+    text = """m (float[N,2] x) => (float[N,2] y) <float[2] bias = {1, 2}, float[2] linear_1 = {3, 5}> {
+        a = Add(x, bias) b = Relu(a) y = Mul(b, linear_1) }"""
+    models, _ = graphopt.split_constants(parse(text), framework={"bias": np.array([1, 2], np.float32)})
+    assert models.names.unmatched == ("linear_1",)
+    trained = {"bias": np.array([7, 8], np.float32)}
+    with pytest.raises(UsageError, match="'linear_1' is not given, and may derive from weights"):
+        graphopt.update_weights(models, trained)
+    kept = graphopt.update_weights(models, trained, partial=True)
+    given = graphopt.update_weights(models, {**trained, "linear_1": np.array([3, 5], np.float32)})
+    assert _same_bits(kept.main, given.main)
+
+
 def test_folder_keeps_models_and_names(tmp_path: Path) -> None:
     folder = tmp_path / "m.split"
     models, _ = graphopt.split_constants(_exported("TorchScript", _state_dict(0)), framework=_state_dict(0))
