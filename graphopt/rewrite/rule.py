@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
@@ -52,6 +52,8 @@ class Rule:
             rule recognizes a larger pattern.
         workaround: whether the rule makes models loadable that onnxruntime fails to load
             (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
+        producers: operators, one of which must compute an operand of the root. The rule would refuse all
+            other nodes, and is not tried there. Empty for no such condition.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Rule:
     pattern: str = ""
     phase: int = 1
     workaround: bool = False
+    producers: frozenset[str] = frozenset()
 
     @property
     def is_fusion(self) -> bool:
@@ -117,6 +120,7 @@ def rule(
     pattern: str = "",
     phase: int = 1,
     workaround: bool = False,
+    producers: Iterable[str] = (),
     by: str | None = None,
     fuses: bool | None = None,
     last: bool | None = None,
@@ -131,6 +135,8 @@ def rule(
         anchors: the operators that indicate the pattern; by default the uncommon operators of the patterns of
             a fusion.
         pattern: the name of the recognized function; by default the family of a fusion.
+        producers: for patterns with any operands, such as ``op.Concat(xs.rest())``: the rule is tried only at
+            nodes with an operand that one of these operators computes.
         by: deprecated, use ``pass_``.
         fuses: deprecated, use ``kind="fusion"``.
         last: deprecated, use ``phase=2``.
@@ -162,6 +168,7 @@ def rule(
             pattern=pattern or (family.strip("_").replace("_", " ") if is_fusion else ""),
             phase=phase,
             workaround=workaround,
+            producers=frozenset(producers),
         )
 
     return make

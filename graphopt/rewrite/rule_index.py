@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import may_fill
 from graphopt.ops import traits
+from graphopt.rewrite.compiled_pattern import CompiledPattern, compiled
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
-_Candidate: TypeAlias = tuple[Rule, OpPattern]
 #: The operator that produces an operand; empty for a value without a producer, ``None`` for a missing one.
 _Producer: TypeAlias = str | None
+#: Maximum number of operands that are compared with :attr:`Rule.producers`: a Concat may have thousands.
+_MAX_WIDTH = 4
+
+
+class Candidate(NamedTuple):
+    """A rule, and one of its patterns."""
+
+    rule: Rule
+    pattern: OpPattern
+    compiled: CompiledPattern
 
 
 @dataclass
@@ -22,17 +32,28 @@ class _Root:
     """The patterns whose root is one operator.
 
     Attributes:
-        patterns: the patterns, with their rules.
-        width: the number of operands whose producers a pattern may require.
-        by_producers: the patterns that fit the producers of the operands; computed on first use. The first
-            element of a key is whether the two operands of a commutative operator may be swapped.
+        candidates: the patterns, with their rules.
+        width: the number of operands whose producers decide which patterns fit.
+        by_producers: the candidates that fit the producers of the operands; computed on first use.
     """
 
-    patterns: list[_Candidate] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
     width: int = 0
-    by_producers: dict[tuple[bool, tuple[_Producer, ...]], tuple[_Candidate, ...]] = field(
-        default_factory=dict
-    )
+    by_producers: dict[_Key, tuple[Candidate, ...]] = field(default_factory=dict)
+
+
+class _Key(NamedTuple):
+    """The properties of a node that decide which patterns fit.
+
+    Attributes:
+        swaps: whether the two operands of a commutative operator may be swapped.
+        has_more: whether the node has further operands, whose producers are not listed.
+        producers: the producers of the first operands.
+    """
+
+    swaps: bool
+    has_more: bool
+    producers: tuple[_Producer, ...]
 
 
 class RuleIndex:
@@ -50,7 +71,9 @@ class RuleIndex:
             for pattern, _ in rule.patterns:
                 for op_type in pattern.op_types:
                     root = self._roots.setdefault((pattern.domain, op_type), _Root())
-                    root.patterns.append((rule, pattern))
+                    root.candidates.append(Candidate(rule, pattern, compiled(pattern)))
+                    if rule.producers:
+                        root.width = max(root.width, _MAX_WIDTH)
                     for index, _ in pattern.needs:
                         swaps = index < 2 and traits.is_commutative(pattern.domain, op_type)
                         root.width = max(root.width, 2 if swaps else index + 1)
@@ -59,18 +82,19 @@ class RuleIndex:
         """Whether the operator of ``node`` is the root of a pattern."""
         return (node.domain, node.op_type) in self._roots
 
-    def candidates(self, node: ir.Node) -> Sequence[_Candidate]:
+    def candidates(self, node: ir.Node) -> Sequence[Candidate]:
         """The rules and patterns that may match at ``node``, in the order of the rules."""
         root = self._roots.get((node.domain, node.op_type))
         if root is None:
             return ()
         inputs = node.inputs
-        swaps = len(inputs) == 2 and traits.is_commutative(node.domain, node.op_type)
-        key = swaps, tuple(map(_producer, inputs[: root.width]))
+        count, width = len(inputs), root.width
+        swaps = count == 2 and traits.is_commutative(node.domain, node.op_type)
+        key = _Key(swaps, count > width, tuple(map(_producer, inputs[:width])))
         found = root.by_producers.get(key)
         if found is None:
             found = root.by_producers[key] = tuple(
-                candidate for candidate in root.patterns if _fits(candidate[1], key[1], swaps=swaps)
+                candidate for candidate in root.candidates if _fits(candidate, key)
             )
         return found
 
@@ -82,11 +106,14 @@ def _producer(value: ir.Value | None) -> _Producer:
     return "" if node is None else node.op_type
 
 
-def _fits(pattern: OpPattern, producers: Sequence[_Producer], *, swaps: bool) -> bool:
-    """Whether ``producers`` of the operands, in some order, are operators that ``pattern`` requires."""
-    orders = [producers]
-    if swaps and len(pattern.operands) == 2:
-        orders.append((*producers[1::-1], *producers[2:]))
+def _fits(candidate: Candidate, key: _Key) -> bool:
+    """Whether a node with the properties ``key`` may match ``candidate``."""
+    rule, pattern = candidate.rule, candidate.pattern
+    if rule.producers and not key.has_more and rule.producers.isdisjoint(key.producers):
+        return False
+    orders = [key.producers]
+    if key.swaps and len(pattern.operands) == 2:
+        orders.append((*key.producers[1::-1], *key.producers[2:]))
     return any(_fit_in_order(pattern, order) for order in orders)
 
 

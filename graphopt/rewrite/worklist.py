@@ -13,13 +13,11 @@ from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
-from graphopt.rewrite.compiled_pattern import compiled
 from graphopt.rewrite.match import Match
-from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
-from graphopt.rewrite.rule_index import RuleIndex
+from graphopt.rewrite.rule_index import Candidate, RuleIndex
 from graphopt.util.argument_checks import checked
 
 #: Maximum number of rewrites per initial node; a higher number counts as non-termination.
@@ -67,12 +65,12 @@ class _Run:
         while self._queue:
             node = self._queue.popleft()
             self._queued.discard(node)
-            for rule, pattern in self._index.candidates(node):
+            for candidate in self._index.candidates(node):
                 if node.graph is None:
                     break
-                if self._try(rule, pattern, node):
+                if self._try(candidate, node):
                     done += 1
-                    latest.append(rule.name)
+                    latest.append(candidate.rule.name)
                     if done > limit:
                         raise self._no_end(latest, done)
                     break
@@ -90,14 +88,14 @@ class _Run:
         (owner, _), *others = ranked
         return PassFailed.no_end(owner, done, [name for name, count in others if count >= _RIVALRY])
 
-    def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
-        cx = self._cx
+    def _try(self, candidate: Candidate, root: ir.Node) -> bool:
+        cx, rule = self._cx, candidate.rule
         if cx.is_blocked(rule.name, root):
             return False
         cx.attempts += 1
         if self._reads is not None and self._reads.pending:
             self._reads.begin()
-        found = compiled(pattern).match(root, cx)
+        found = candidate.compiled.match(root, cx)
         if found is None:
             return False
         bindings, nodes = found

@@ -11,7 +11,12 @@ from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.slices_and_pads import INT32_MAX, Range, slice_, slice_ranges
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxoptimizer:fuse_consecutive_concats",))
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+    producers=("Concat",),
+    tags=("onnxoptimizer:fuse_consecutive_concats",),
+)
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(Concat(x, y), z) → Concat(x, y, z), along one axis.
 
@@ -54,7 +59,7 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
     )
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, producers=("Split",))
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(*Split(x)) → x, with all parts in order and the same axis."""
     split = producer_of(xs[0], "Split", graph=m.graph)
@@ -71,7 +76,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     return op.like(m.root, [whole, *rest]) if rest else whole
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, producers=("Slice",))
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(x[a:b], x[b:c]) → x[a:c], or x if the range is the whole axis."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))

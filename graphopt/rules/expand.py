@@ -19,6 +19,7 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADI
 @rule(
     lambda op, xs: op.one_of(*_BROADCASTING)(xs.rest()),
     numerics=Exact,
+    producers=("Expand",),
     tags=("onnxscript:expand-before-binary-op",),
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
@@ -30,7 +31,9 @@ def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> 
     return _without_expands(op, m, xs)
 
 
-@rule(lambda op, xs: op.one_of("Max", "Min", "Where")(xs.rest()), numerics=Reassociates)
+@rule(
+    lambda op, xs: op.one_of("Max", "Min", "Where")(xs.rest()), numerics=Reassociates, producers=("Expand",)
+)
 def expand_before_selection(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Expand(x), y) → f(x, y), if f, a Where, Max or Min, broadcasts x to the same shape.
 

@@ -161,6 +161,7 @@ def quantize_before_moves(op: Builder, m: Match, b: Any) -> Outcome:
     lambda op, part, b: op.QuantizeLinear(part, b.rest()),
     lambda op, part, b: op.domain(ir.MICROSOFT).QuantizeLinear(part, b.rest()),
     numerics=Exact,
+    producers=("Split",),
     tags=("onnxruntime:DropSplitQDQ",),
 )
 def split_quantized(op: Builder, m: Match, part: ir.Value) -> Outcome:
@@ -251,7 +252,7 @@ def quantize_later(op: Builder, m: Match, q: Any, b: Any) -> Outcome:
     return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, producers=("DequantizeLinear",))
 def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(DequantizeLinear(x), DequantizeLinear(y)) → DequantizeLinear(Concat(x, y))."""
     nodes = [quantizers.dequantized(m, x) for x in xs]

@@ -186,7 +186,11 @@ _REARRANGES = (*traits.RESHAPES, "Transpose", "Slice", "Gather")
 _MAX_LENGTH, _MAX_STEPS = 64, 8
 
 
-@rule(lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()), numerics=Exact)
+@rule(
+    lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()),
+    numerics=Exact,
+    producers=("Concat", *_REARRANGES),
+)
 def rearranged_concat(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Slice(Concat(a, b, c)) → Concat(b, c), for operators that select and reorder small integer vectors.
 

@@ -78,7 +78,12 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
     return region.rebuild(op)
 
 
-@rule(lambda op, xs: op.one_of(*_JOINS)(xs.rest()), numerics=Exact, tags=("onnxruntime:TransposeOptimizer",))
+@rule(
+    lambda op, xs: op.one_of(*_JOINS)(xs.rest()),
+    numerics=Exact,
+    producers=("Transpose",),
+    tags=("onnxruntime:TransposeOptimizer",),
+)
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
     if numeric_safety.zero_depends_on_place(m, m.root):
@@ -86,7 +91,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     return _joined(op, m, xs)
 
 
-@rule(lambda op, xs: op.one_of("Max", "Min")(xs.rest()), numerics=Reassociates)
+@rule(lambda op, xs: op.one_of("Max", "Min")(xs.rest()), numerics=Reassociates, producers=("Transpose",))
 def join_transposes_before_extremum(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for Max and Min.
 
