@@ -52,8 +52,8 @@ class Rule:
             rule recognizes a larger pattern.
         workaround: whether the rule makes models loadable that onnxruntime fails to load
             (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
-        producers: operators, one of which must compute an operand of the root. The rule would refuse all
-            other nodes, and is not tried there. Empty for no such condition.
+        producers: operators. The rule is tried only at nodes with an operand that one of them computes, and
+            would refuse all others. Empty for no such condition.
     """
 
     name: str
