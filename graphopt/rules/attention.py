@@ -24,13 +24,12 @@ from graphopt.rules.building_blocks.attention.profitability import (
     choose,
     nodes_saved,
 )
-from graphopt.rules.building_blocks.attention.scores_and_masks import MINUS_INFINITY
+from graphopt.rules.building_blocks.attention.scores_and_masks import HALVES, MINUS_INFINITY
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
+from graphopt.rules.building_blocks.numeric_safety import may_approximate
 
 #: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
 _GROUPED_SIZES = 8
-#: Types for which the softmax may be computed in float.
-_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 #: The opset version that introduced Attention.
 _STANDARD_SINCE = 23
 
@@ -67,7 +66,7 @@ def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value)
 def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
     """The fused operator for the attention at the root, or a refusal."""
     within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
-    upcast = within == ir.DataType.FLOAT and given in _HALVES
+    upcast = within == ir.DataType.FLOAT and given in HALVES
     if m.dtype(s) != given or (within != given and not upcast):
         return m.no("scores, values and softmax differ in type, beyond a softmax computed in float", s)
     found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
@@ -78,7 +77,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
         return possible
     work = Workload(
         keys=found.score_shape[3],
-        dtype=m.dtype(found.q.tensor),
+        dtype=m.dtype(found.v.tensor),
         masked=bool(found.terms),
         causal=found.causal,
         shared=found.k.shared is not None,
@@ -95,7 +94,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
-    x = found.q.tensor
+    x = found.v.tensor  # of the type of the result, which queries may be converted to
     own = kernel_refusal(m, MULTI_HEAD, x, in_float=True)
     names = [MULTI_HEAD] if own is None else []
     if names and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
@@ -133,7 +132,13 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
 
 
 def _fits_grouped(m: Match, found: Attention) -> bool:
-    """Whether GroupQueryAttention, which is causal, computes ``found``."""
+    """Whether GroupQueryAttention, which is causal, computes ``found``.
+
+    It skips the keys and values after each query. Where they are NaN, the original's result is NaN, because a
+    mask is added to NaN and a weight of 0 times NaN is NaN.
+    """
+    if has_float_inputs(m) and not may_approximate(m):
+        return False
     size, value_size = found.q.shape[3], found.v.shape[3]
     k, v = found.k.shared or found.k, found.v.shared or found.v
     return (

@@ -112,6 +112,8 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         hints = [relation_hint(*pair) for pair in pairs if not m.cx.facts.dim_equal(*pair)]
         hint = next((hint for hint in hints if hint is not None), None)
         m.refuse("keys and values differ from queries in batch, heads or length", v, hint=hint)
+    if scores.widened:
+        q, k = q.converted(ir.DataType.FLOAT), k.converted(ir.DataType.FLOAT)
     found = Attention(
         q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
     )

@@ -54,6 +54,7 @@ class Heads:
         transposed: [B, N, D, S].
         grouped: [B, N / groups, groups, S, D], if a Reshape can merge its heads.
         shared: the heads before their repetition for groups, [B, N / groups, S, D].
+        cast: the type to which the built tensors are converted, if it differs from the type of the others.
     """
 
     shape: tuple[Dim, ...]
@@ -63,6 +64,7 @@ class Heads:
     transposed: ir.Value | None = None
     grouped: ir.Value | None = None
     shared: Heads | None = None
+    cast: ir.DataType | None = None
 
     @property
     def tensor(self) -> ir.Value:
@@ -85,8 +87,23 @@ class Heads:
         assert isinstance(width, int)
         return width
 
+    def converted(self, dtype: ir.DataType) -> Heads:
+        """These heads, built as tensors of type ``dtype``."""
+        shared = None if self.shared is None else self.shared.converted(dtype)
+        return replace(self, cast=dtype, shared=shared)
+
     def as_rows(self, op: Builder, m: Match) -> ir.Value:
         """[B, S, N * D]."""
+        return self._cast(op, self._rows(op, m))
+
+    def as_split(self, op: Builder, m: Match) -> ir.Value:
+        """[B, N, S, D]."""
+        return self._cast(op, self._split(op, m))
+
+    def _cast(self, op: Builder, value: ir.Value) -> ir.Value:
+        return value if self.cast is None else op.Cast(value, to=int(self.cast))
+
+    def _rows(self, op: Builder, m: Match) -> ir.Value:
         if self.rows is not None:
             return self.rows.built(op, m)
         if self.flat is not None:
@@ -97,8 +114,7 @@ class Heads:
             flat = op.Transpose(self.transposed, perm=[0, 3, 1, 2])
         return reshape(op, m, flat, [0, 0, self.width])
 
-    def as_split(self, op: Builder, m: Match) -> ir.Value:
-        """[B, N, S, D]."""
+    def _split(self, op: Builder, m: Match) -> ir.Value:
         if self.split is not None:
             return self.split
         if self.grouped is not None:

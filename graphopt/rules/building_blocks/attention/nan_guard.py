@@ -23,7 +23,7 @@ def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows
     """
     if not found.guarded:
         return result
-    dtype = m.dtype(found.q.tensor)
+    dtype = m.dtype(found.v.tensor)
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
     if has_float_inputs(m):  # values may be NaN or infinite: 0 times such a value is NaN

@@ -19,6 +19,8 @@ from graphopt.rules.building_blocks.operands import producer_of
 MINUS_INFINITY = -1e30
 #: Mask constants up to this leave no weight to masked scores in trained networks (--fast-math only).
 _VANISHING = -9e3
+#: Types whose softmax may be computed in float.
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 #: Domains of the operators in scores.
 _DOMAINS = ("", ir.MICROSOFT)
 #: Maximum number of nodes visited in the search for the product of queries and keys.
@@ -54,6 +56,7 @@ class Scores:
         q, k: [B, N, S, D] and [B, N, D, T]; without N if batches and heads are merged.
         k_transposed: whether ``k`` is [B, N, D, T], not [B, N, T, D].
         terms: biases and masks, last first.
+        widened: whether the product is converted from half precision to float before the terms are added.
     """
 
     q: ir.Value
@@ -61,6 +64,7 @@ class Scores:
     k_transposed: bool = True
     scale: float = 1.0
     terms: tuple[Term, ...] = ()
+    widened: bool = False
 
 
 def tensor_of(term: Term) -> ir.Value:
@@ -75,7 +79,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
         parts: whether batches and heads are merged in the products; they may be separate elsewhere.
     """
     terms: list[Term] = []
-    scale = 1.0
+    scale, widened = 1.0, False
     while True:
         node = value.producer()
         fused = node is not None and _is_fused_product(m, node)
@@ -99,9 +103,13 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
                 if queries is None or keys is None:
                     m.refuse("queries or keys are not merged batches and heads", q)
                 q, (k, transposed) = queries, keys if transposed else (keys[0], not keys[1])
-            return Scores(q, k, transposed, scale * alpha * of_q * of_k, tuple(terms))
+            return Scores(q, k, transposed, scale * alpha * of_q * of_k, tuple(terms), widened)
         if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             scale, value = scale * factor[1], factor[0]
+        elif _widens(m, node) and not parts:
+            widened, value = True, node.inputs[0]  # type: ignore[assignment]
+        elif node.op_type in ("Add", "Where") and widened:
+            m.refuse("a bias or mask is narrower than the softmax", value)
         elif node.op_type in ("Add", "Where") and scale != 1.0:
             m.refuse("the bias or mask is scaled with the scores", value)
         elif node.op_type == "Add":
@@ -119,6 +127,8 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
             value = mask.kept
         elif parts and (source := unmerged(m, value)) is not None:
             value = source
+        elif node.op_type == "Tanh":
+            m.refuse("Tanh caps the scores, which the fused operators do not compute", value)
         else:
             m.refuse(f"{node.op_type} is not part of attention", value)
 
@@ -128,6 +138,15 @@ def _is_fused_product(m: Match, node: ir.Node) -> bool:
     if node.op_type != "FusedMatMul" or node.domain != ir.MICROSOFT:
         return False
     return not any(m.attribute(node, name) for name in ("transA", "transBatchA", "transBatchB"))
+
+
+def _widens(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` converts half precision to float."""
+    return (
+        node.op_type == "Cast"
+        and m.dtype(node.outputs[0]) == ir.DataType.FLOAT
+        and m.dtype(node.inputs[0]) in HALVES
+    )
 
 
 def _mask_of(m: Match, node: ir.Node) -> Mask | None:
@@ -163,7 +182,7 @@ def _is_product(m: Match, value: ir.Value) -> bool:
             pending.append(factor[0])
         elif node.op_type == "Add":
             pending += node.inputs
-        elif node.op_type == "Reshape":
+        elif node.op_type in ("Reshape", "Tanh") or _widens(m, node):
             pending.append(node.inputs[0])
         elif node.op_type == "Where":
             pending += [mask.kept for mask in _mask_candidates(node)]
