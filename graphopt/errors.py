@@ -24,6 +24,7 @@ class ExitStatus(IntEnum):
     RESOURCE_LIMIT = 5
     RUNTIME_FAILURE = 6
     INTERNAL = 70
+    INTERRUPTED = 130
 
 
 class GraphoptError(Exception):
@@ -223,6 +224,14 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         yield following
         known.append(following)
         following = following.__cause__ or following.__context__
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether the user interrupted the process.
+
+    While an extension module is loaded, an interrupt turns into an ImportError with that cause.
+    """
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 def exhausted(error: BaseException) -> str | None:

@@ -25,13 +25,11 @@ from graphopt.cli.framework.names_in_other_tools import expand_shorthands
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
 from graphopt.cli.output.error_messages import report_error
-from graphopt.errors import ExitStatus, UsageError, causes, unknown
+from graphopt.errors import ExitStatus, UsageError, is_interruption, unknown
 from graphopt.process.fork_safety import claim_process
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-_INTERRUPTED = 130
 
 _EXAMPLES = (
     ("graphopt optimize model.onnx", "write model.opt.onnx"),
@@ -182,8 +180,7 @@ def call(invocation: Invocation) -> int:
     except click.exceptions.Abort:
         return _interrupted(invocation)
     except Exception as error:
-        if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
-            # the interrupt occurred while an extension module was loaded, which raises ImportError
+        if is_interruption(error):
             return _interrupted(invocation)
         failure = report_error(
             error,
@@ -219,7 +216,7 @@ def _interrupted(invocation: Invocation) -> int:
     text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
     with contextlib.suppress(OSError):
         say(text, "caution", stream=sys.stderr, color=invocation.color)
-    return _INTERRUPTED
+    return ExitStatus.INTERRUPTED
 
 
 def _process_age() -> float:

@@ -47,12 +47,14 @@ class Job:
     dump_dir: Path | None
 
     def optimize(
-        self, source: Path, target: Path | None, *, marks: bool = False, several: bool = False
+        self, source: Path, target: Path | None, planned: optimize_files.Plan
     ) -> tuple[Report | StoredReport, Reuse | None]:
-        """Optimize one model and write it, unless ``target`` is ``None``."""
+        """Optimize one of the ``planned`` models and write it, unless ``target`` is ``None``."""
         run, begin = self.run, time.perf_counter()
+        marks, several = planned.marks, len(planned.sources) > 1
         name = run.invocation.name_of(source)
-        with run.console.progress(source.name if name == str(source) else name) as advance:
+        relative = planned.names[planned.sources.index(source)]
+        with run.console.progress(str(relative) if name == str(source) else name) as advance:
             advance(None, "loading")
             reuse = self._reuse(source, target, marks=marks)
 
@@ -68,7 +70,8 @@ class Job:
                 if found is None:
                     if reuse is not None:
                         reuse.stored = None
-                    found = self._built(source, target, reuse, advance, shown, about, marks=marks)
+                    folder = relative.with_suffix("") if several else None
+                    found = self._built(source, target, reuse, advance, shown, about, folder, marks=marks)
         for warning in () if reuse is None else reuse.cache.warnings:
             run.console.warn(f"{about}{warning}")
         spent = time.perf_counter() - begin if several else run.invocation.seconds
@@ -119,10 +122,14 @@ class Job:
         advance: Advance,
         shown: str | None,
         about: str,
+        folder: Path | None,
         *,
         marks: bool,
     ) -> Report:
-        """Optimize a model, write the result, and store it for later runs."""
+        """Optimize a model, write the result, and store it for later runs.
+
+        ``folder`` is the model's folder in the folders of ``--save-repro`` and ``--dump-dir``.
+        """
         from graphopt import ir
         from graphopt.cli.files.check_output_paths import check_representable
         from graphopt.cli.option_groups.instruments import Progress, instruments
@@ -130,10 +137,13 @@ class Job:
         run, request = self.run, self.request
         more = OptimizeOptions(cache=False)  # the command itself uses the cache
         if run.save_repro is not None:
-            more["save_repro"] = run.save_repro / source.stem if about else run.save_repro
+            more["save_repro"] = run.save_repro / (folder or "")
         if target is not None:
             check_representable(source, target)
-        more["instruments"] = [*instruments(self.dump_dir), Progress(advance)]
+        more["instruments"] = [
+            *instruments(None if self.dump_dir is None else self.dump_dir / (folder or "")),
+            Progress(advance),
+        ]
         compiler = run.compiler.having({**self.extra, **more})
         with conversions_recorded() as conversions:
             result = (

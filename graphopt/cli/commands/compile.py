@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
@@ -16,6 +15,7 @@ from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, split_names
 from graphopt.cli.output.command_output import Output
+from graphopt.cli.output.report_file import report_of_one, reporting, write_report
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds
@@ -103,7 +103,10 @@ def command(
     check_file(report_path, [".json"])
     check_folder(dump_dir)
     request = variants.specialization()
-    with run.console.progress(model.name) as advance:
+    with (
+        reporting(report_path, run, report_of_one(run, model)),
+        run.console.progress(model.name) as advance,
+    ):
         extra = OptimizeOptions(
             **tuning_group.tuning_and_inputs(run, tuning, input_shapes, input_files),
             command=run.invocation.command,
@@ -132,8 +135,7 @@ def command(
         if run.console.quiet
         else [*report.blocks(run.verbose, warned=True), *_lines(compiled, report.seconds)],
     )
-    if report_path is not None:
-        publish.write(report_path, result.json() + "\n")
+    write_report(report_path, result)
     return result
 
 

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt import publish
 from graphopt.cli.files import optimize_files
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.optimize_batch import Batch
 from graphopt.cli.optimize_job import Job
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Writes
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.output.error_messages import report_error
+from graphopt.cli.output.report_file import report_of_one, reporting, write_report
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.result_cache.fresh_store import fresh_store
-from graphopt.util.text_tables import counted, human_seconds
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLE = """
 graphopt optimize model.onnx
@@ -57,8 +52,8 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 @shared_options.group(
     "Files",
     shared_options.output_option(
-        "Write the result to this file, or to this folder under the name of IN.  [default: NAME.opt.onnx"
-        " beside IN]",
+        "Write the result to this file, or to this folder under the name of IN, or several models"
+        " under their relative paths.  [default: NAME.opt.onnx beside IN]",
         metavar="OUT|FOLDER|-",
         kind=Writes(in_place=True),
     ),
@@ -145,16 +140,22 @@ def command(
         if native:
             raise UsageError("standard output can't contain the library of kernels", hint="-o FILE")
     with fresh_store(run.settings) if fresh_cache else nullcontext(run.settings) as run.settings:
-        result = _optimize_all(job, planned) if len(planned.sources) > 1 else _optimize_one(job, planned)
-    if report_path is not None:
-        publish.write(report_path, result.json() + "\n")
+        if len(planned.sources) > 1:
+            batch = Batch(job, planned)
+            with reporting(report_path, run, batch.output):
+                batch.run()
+            result = batch.output()
+        else:
+            with reporting(report_path, run, report_of_one(run, planned.sources[0])):
+                result = _optimize_one(job, planned)
+    write_report(report_path, result)
     return result
 
 
 def _optimize_one(job: Job, planned: optimize_files.Plan) -> Output:
     """Optimize one model."""
     run, (source,), (target,) = job.run, planned.sources, planned.targets
-    report, reuse = job.optimize(source, target, marks=planned.marks)
+    report, reuse = job.optimize(source, target, planned)
     text = () if run.console.quiet else optimization.text(run, report, reuse, target, planned)
     return Output(optimization.as_dict(run, source, target, report, reuse), text)
 
@@ -166,43 +167,3 @@ def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) 
         words = words[:1]
     target = None if dry_run else specialization.bundle_folder(output)
     return optimize_files.Plan(words, (target,) * len(words), output=output)
-
-
-def _optimize_all(job: Job, planned: optimize_files.Plan) -> Output:
-    """Optimize several models: prints a line for each as soon as it is written."""
-    run = job.run
-    results: list[dict[str, Any]] = []
-    pairs = list(zip(planned.sources, planned.targets, strict=True))
-    labels = [f"{one.name} → {to.name}" if planned.marks and to else one.name for one, to in pairs]
-    status, width = 0, max(map(len, labels))
-    for (source, target), label in zip(pairs, labels, strict=True):
-        try:
-            report, reuse = job.optimize(source, target, marks=planned.marks, several=True)
-        except Exception as error:  # the remaining models are still optimized
-            failure = report_error(
-                error,
-                debug=run.invocation.debug,
-                kept=run.save_repro is not None,
-                about=str(source),
-                files=(str(source),),
-                color=run.console.color,
-            )
-            status = max(status, failure.status)
-            results.append({"source": str(source), "error": failure.to_dict()})
-            continue
-        found = optimization.as_dict(run, source, target, report, reuse)
-        results.append(found)
-        before, after = found["original"]["nodes"], found["optimized"]["nodes"]
-        verified = optimization.brief_verdict(found["verification"])
-        kernels = f"  {counted(len(found['kernels']), 'kernel')}" if found["kernels"] else ""
-        cached = "  cached" if reuse is not None and reuse.stored is not None else ""
-        took = human_seconds(report.seconds["all"])
-        run.console.print(
-            f"  {label:{width}}  {before:,} → {after:,} nodes{kernels}{verified}{cached}  {took}"
-        )
-    failed = sum("error" in result for result in results)
-    summary = f"{counted(len(results) - failed, 'model')} optimized"
-    text = [f"  {summary}, {failed} failed" if failed else f"  {summary}"]
-    if planned.is_dry:
-        text.append(f"  {optimization.how_to_write(run, planned)}")
-    return Output({"models": results, "status": int(status)}, text, status=status)

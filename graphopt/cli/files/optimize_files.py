@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from graphopt.cli.files import sample_model
@@ -31,12 +33,19 @@ class Plan:
         targets: a file for each model; :data:`STDOUT` for standard output; ``None`` where nothing is written.
         output: the file or folder of the results as messages name it, if known.
         marks: write a mark into the results, by which later runs recognize them.
+        stdin: the temporary copy of standard input, if a model is read from there.
     """
 
     sources: tuple[Path, ...]
     targets: tuple[Path | None, ...]
     output: str | None = None
     marks: bool = False
+    stdin: Path | None = None
+
+    @cached_property
+    def names(self) -> tuple[Path, ...]:
+        """The path of each model below the deepest folder that contains all of them."""
+        return relative_paths(self.sources, self.stdin)
 
     @property
     def is_dry(self) -> bool:
@@ -74,16 +83,17 @@ def plan_files(
     if dry_run or (output is None and sources == (sample_model.PATH,)):
         if output is None and stdin not in sources:
             output = ", ".join(str(default_target(source)) for source in sources)
-        return Plan(sources, (None,) * len(sources), output)
+        return Plan(sources, (None,) * len(sources), output, stdin=stdin)
     if output == str(STDOUT):
         _check_stdout(sources)
         return Plan(sources, (STDOUT,), output)
     if output is not None:
         return Plan(
             sources,
-            tuple(_output_paths(sources, output, to_folder=any(map(_is_folder_of_models, words)))),
+            tuple(_output_paths(sources, output, stdin, to_folder=any(map(_is_folder_of_models, words)))),
             output,
             marks=named_by_word,
+            stdin=stdin,
         )
     if stdin in sources:
         raise UsageError(
@@ -93,6 +103,22 @@ def plan_files(
     targets = [default_target(source) for source in sources]
     _check_default(sources, targets, force=force)
     return Plan(sources, tuple(targets), marks=True)
+
+
+def relative_paths(sources: Sequence[Path], stdin: Path | None = None) -> tuple[Path, ...]:
+    """The path of each model below the deepest folder that contains all of them.
+
+    The folder is found from the paths as they are written, without following links.
+
+    Args:
+        stdin: the temporary copy of standard input, which only has a name.
+    """
+    absolute = {source: Path(os.path.abspath(source)) for source in sources if source != stdin}
+    common = os.path.commonpath([path.parent for path in absolute.values()]) if absolute else ""
+    return tuple(
+        absolute[source].relative_to(common) if source in absolute else Path(source.name)
+        for source in sources
+    )
 
 
 def default_target(source: Path) -> Path:
@@ -222,14 +248,16 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
             )
 
 
-def _output_paths(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Path]:
-    """The files that ``-o`` names.
+def _output_paths(sources: Sequence[Path], output: str, stdin: Path | None, *, to_folder: bool) -> list[Path]:
+    """The files that ``-o`` names: in a folder, models keep their relative paths.
 
     Args:
+        stdin: the temporary copy of standard input, if a model is read from there.
         to_folder: whether a folder was read; a name without the suffix of a model then also denotes a folder.
 
     Raises:
-        UsageError: the files can't be written, or one file is named for several models.
+        UsageError: the files can't be written, one file is named for several models, or a result would
+            replace another model of the list.
     """
     path = Path(output)
     if _is_bundle(path):
@@ -243,15 +271,34 @@ def _output_paths(sources: Sequence[Path], output: str, *, to_folder: bool) -> l
             f"{counted(len(sources), 'model')} can't go into the file {path}",
             hint=f"name a folder, or write {path}/ if that is to be one",
         )
-    targets = [path / source.name for source in sources]
+    targets = [path / name for name in relative_paths(sources, stdin)]
     _check_distinct(targets)
+    _check_replaced(sources, targets)
     check_folder(path)
-    for target in targets if path.is_dir() else ():
-        check_file(target)
+    for target in targets:
+        if target.parent.is_dir():
+            check_file(target)
+        else:
+            check_folder(target.parent)
     return targets
 
 
 def _check_distinct(targets: Sequence[Path]) -> None:
     twice = next((target for target in targets if targets.count(target) > 1), None)
     if twice is not None:
-        raise UsageError(f"two of the models would be written to {twice}")
+        raise UsageError(f"two of the models would be written to {twice}", hint="name each model once")
+
+
+def _check_replaced(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Check that no result replaces another model of the list; a model may be replaced by its own result.
+
+    Raises:
+        UsageError: a result would replace another model.
+    """
+    written = {os.path.realpath(target): source for source, target in zip(sources, targets, strict=True)}
+    for source in sources:
+        if (other := written.get(os.path.realpath(source), source)) != source:
+            raise UsageError(
+                f"the result of {other} would replace {source}, which is also to be optimized",
+                hint="-o FOLDER writes to another folder",
+            )

@@ -108,15 +108,35 @@ def report_error(
     """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
 
     Args:
-        files: paths that may name models. If one of these models violates the ONNX specification, an internal
-            error is reported as that violation: neither loading nor onnxruntime checks all rules.
-        names: names for messages, by path, for files that the user did not name by path.
+        about: the object at fault, printed unless the message names it.
         color: force colours on or off.
+        debug, kept, files, names: as for :func:`failure_of`.
     """
     if debug:
         import traceback
 
         traceback.print_exception(error)
+    failure = failure_of(error, debug=debug, kept=kept, files=files, names=names)
+    failure.print(about, color)
+    return failure
+
+
+def failure_of(
+    error: Exception,
+    *,
+    debug: bool,
+    kept: bool = False,
+    files: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
+) -> Failure:
+    """The message for ``error``.
+
+    Args:
+        debug, kept: as for :meth:`Failure.of`.
+        files: paths that may name models. If one of these models violates the ONNX specification, an internal
+            error is reported as that violation: neither loading nor onnxruntime checks all rules.
+        names: names for messages, by path, for files that the user did not name by path.
+    """
     failure = Failure.of(error, debug=debug, kept=kept)
     if failure.status == ExitStatus.INTERNAL:
         misuse = _misuse(files)
@@ -126,7 +146,6 @@ def report_error(
     for path, name in (names or {}).items():
         hint = failure.hint and failure.hint.replace(path, name)
         failure = replace(failure, message=failure.message.replace(path, name), hint=hint)
-    failure.print(about, color)
     return failure
 
 

@@ -1,0 +1,148 @@
+"""The optimization of several models by ``graphopt optimize``: one after the other, with a summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt.cli.files.optimize_files import Plan
+from graphopt.cli.optimize_job import Job
+from graphopt.cli.output.command_output import Output
+from graphopt.cli.output.error_messages import report_error
+from graphopt.cli.views import optimization
+from graphopt.errors import ExitStatus, is_interruption
+from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds
+
+_TOTAL = "total"
+
+
+@dataclass
+class Batch:
+    """The models of one command, and the entries of those that are done, in order.
+
+    Attributes:
+        job: the optimization of each model.
+        planned: the models and the files of their results.
+        entries: the report of each model for JSON, or the error of a model that failed.
+        status: the exit status of the most severe failure.
+    """
+
+    job: Job
+    planned: Plan
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 0
+    _begin: float = field(default_factory=time.perf_counter)
+
+    def run(self) -> None:
+        """Optimize the models; prints a line for each as soon as it is written, or has failed.
+
+        Raises:
+            KeyboardInterrupt: the run was interrupted; the models done by then have their entries. While an
+                extension module is loaded, the error is another one with this cause.
+        """
+        planned = self.planned
+        for source, target, label in zip(planned.sources, planned.targets, self._labels, strict=True):
+            try:
+                report, reuse = self.job.optimize(source, target, planned)
+            except Exception as error:  # the remaining models are still optimized
+                if is_interruption(error):
+                    raise
+                self._failed(source, label, error)
+                continue
+            self.entries.append(optimization.as_dict(self.job.run, source, target, report, reuse))
+            self._print_line(label, self.entries[-1], report.seconds["all"])
+
+    @property
+    def _labels(self) -> list[str]:
+        """The name of each model in the list."""
+        planned = self.planned
+        pairs = zip(planned.names, planned.targets, strict=True)
+        return [f"{name} → {to.name}" if planned.marks and to else str(name) for name, to in pairs]
+
+    @property
+    def _width(self) -> int:
+        return max(len(_TOTAL), *map(len, self._labels))
+
+    def _failed(self, source: Path, label: str, error: Exception) -> None:
+        run = self.job.run
+        failure = report_error(
+            error,
+            debug=run.invocation.debug,
+            kept=run.save_repro is not None,
+            about=run.invocation.name_of(source),
+            files=(str(source),),
+            names=run.invocation.names,
+            color=run.console.color,
+        )
+        self.status = max(self.status, failure.status)
+        self.entries.append({"source": run.invocation.name_of(source), "error": failure.to_dict()})
+        run.console.print(f"  {label:{self._width}}  failed: exit status {int(failure.status)}")
+
+    def _print_line(self, label: str, entry: dict[str, Any], seconds: float) -> None:
+        before, after = entry["original"]["nodes"], entry["optimized"]["nodes"]
+        verified = optimization.brief_verdict(entry["verification"])
+        kernels = f"  {counted(len(entry['kernels']), 'kernel')}" if entry["kernels"] else ""
+        cached = "  cached" if entry["cache"] is not None and entry["cache"]["hit"] else ""
+        self.job.run.console.print(
+            f"  {label:{self._width}}  {before:,} → {after:,} nodes{kernels}{verified}{cached}"
+            f"  {human_seconds(seconds)}"
+        )
+
+    def output(self, interrupted: bool = False) -> Output:
+        """The entries so far, and the summary.
+
+        Args:
+            interrupted: whether the run ended early.
+        """
+        status = int(ExitStatus.INTERRUPTED if interrupted else self.status)
+        summary = self._summary()
+        data = {"models": self.entries, "summary": summary, "interrupted": interrupted, "status": status}
+        return Output(data, self._lines(summary), status=status)
+
+    def _summary(self) -> dict[str, Any]:
+        """Counts of models, and the sums of the figures of those that are optimized.
+
+        ``file_bytes`` is ``None`` if nothing is written; ``unverified`` are models whose outputs were not
+        compared.
+        """
+        done = [entry for entry in self.entries if "error" not in entry]
+        sizes = [[entry[side]["file_bytes"] for side in ("original", "optimized")] for entry in done]
+        is_sized = all(size is not None for pair in sizes for size in pair)
+        return {
+            "models": len(self.planned.sources),
+            "optimized": len(done),
+            "unchanged": sum(not _is_changed(entry) for entry in done),
+            "unverified": sum(not _is_verified(entry) for entry in done),
+            "failed": len(self.entries) - len(done),
+            "left": len(self.planned.sources) - len(self.entries),
+            "nodes": [sum(entry[side]["nodes"] for entry in done) for side in ("original", "optimized")],
+            "file_bytes": [sum(column) for column in zip(*sizes, strict=True)] if done and is_sized else None,
+            "seconds": time.perf_counter() - self._begin,
+        }
+
+    def _lines(self, summary: dict[str, Any]) -> Iterator[Block]:
+        (before, after), sizes = summary["nodes"], summary["file_bytes"]
+        if summary["optimized"]:
+            written = "" if sizes is None else f"  {human_bytes(sizes[0])} → {human_bytes(sizes[1])}"
+            took = human_seconds(summary["seconds"])
+            yield f"  {_TOTAL:{self._width}}  {before:,} → {after:,} nodes{written}  {took}"
+        parts = {"unchanged": "unchanged", "unverified": "not verified"}
+        details = ", ".join(f"{summary[key]} {word}" for key, word in parts.items() if summary[key])
+        line = f"  {counted(summary['optimized'], 'model')} optimized" + (f" ({details})" if details else "")
+        for key, word in {"failed": "failed", "left": "not started"}.items():
+            line += f", {summary[key]} {word}" if summary[key] else ""
+        yield line
+        if self.planned.is_dry:
+            yield f"  {optimization.how_to_write(self.job.run, self.planned)}"
+
+
+def _is_changed(entry: dict[str, Any]) -> bool:
+    return any(record["changes"] for record in entry["passes"])
+
+
+def _is_verified(entry: dict[str, Any]) -> bool:
+    verdict = entry["verification"]
+    return verdict is not None and verdict["unverifiable"] is None
