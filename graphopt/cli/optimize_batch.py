@@ -40,8 +40,8 @@ class Batch:
         """Optimize the models; prints a line for each as soon as it is written, or has failed.
 
         Raises:
-            KeyboardInterrupt: the run was interrupted; the models done by then have their entries. While an
-                extension module is loaded, the error is another one with this cause.
+            KeyboardInterrupt: the run was interrupted; the models done by then have their entries. An import
+                that is interrupted raises ImportError with this cause.
         """
         planned = self.planned
         for source, target, label in zip(planned.sources, planned.targets, self._labels, strict=True):
