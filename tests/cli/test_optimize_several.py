@@ -219,7 +219,7 @@ def test_interruption_of_one_model(
 def test_a_failed_write_of_the_report_keeps_the_first_error(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.cli.output import report_file
+    from graphopt.cli import report_file
 
     def fail(*arguments: object) -> None:
         raise InvalidModel("the disk is full")

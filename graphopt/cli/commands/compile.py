@@ -15,7 +15,7 @@ from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, split_names
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.output.report_file import report_of_one, reporting, write_report
+from graphopt.cli.report_file import report_of_one, reporting, write_report
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds

@@ -20,7 +20,7 @@ from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Writes
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.output.report_file import report_of_one, reporting, write_report
+from graphopt.cli.report_file import report_of_one, reporting, write_report
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
