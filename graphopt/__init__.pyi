@@ -55,6 +55,7 @@ from graphopt.debug.checks import Check as Check
 from graphopt.debug.checks import CheckOptions as CheckOptions
 from graphopt.debug.checks import make_check as make_check
 from graphopt.debug.trial_run import Trial as Trial
+from graphopt.diagnostics.hint import Hint as Hint
 from graphopt.errors import ExitStatus as ExitStatus
 from graphopt.errors import GraphoptError as GraphoptError
 from graphopt.errors import InvalidModel as InvalidModel

@@ -29,14 +29,23 @@ class Bundle:
 
     def __init__(self, path: str | Path, kernels: bool = False) -> None:
         self.folder = Path(path)
+        if not self.folder.exists():
+            raise ValueError(f"there is no bundle {path}")
         if self.folder.is_file():  # a zip file
             self._copy = tempfile.TemporaryDirectory()
             self.folder = Path(self._copy.name)
             zipfile.ZipFile(path).extractall(self.folder)
-        self.manifest = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
-        if self.manifest["graphopt_bundle"] != 3:
+        if not (self.folder / "manifest.json").is_file():
+            raise ValueError(f"{path} is not a bundle: it has no manifest.json")
+        try:
+            self.manifest = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"manifest.json of {path} is damaged: {error}") from error
+        if self.manifest.get("graphopt_bundle") != 3:
             raise ValueError("the format version of the bundle is not 3")
         for name, item in self.manifest["files"].items():
+            if not (self.folder / name).is_file():
+                raise ValueError(f"{name} is missing in {path}")
             if hashlib.sha256((self.folder / name).read_bytes()).hexdigest() != item["sha256"]:
                 raise ValueError(f"{name} is damaged")
         entries = [self.manifest["general"], *self.manifest["variants"], *self.manifest["kernels"]]
@@ -48,6 +57,13 @@ class Bundle:
 
     def choose(self, feeds: Feeds) -> Any:
         """The entry of the manifest that runs for the arrays `feeds`, by name."""
+        roles = {value["name"]: value.get("role") for value in self.manifest["inputs"]}
+        for name in feeds:
+            if roles.get(name, "constant") == "constant":
+                raise ValueError(f"the model has no input {name!r}, only {', '.join(roles)}")
+        for value in self.manifest["inputs"]:
+            if "role" not in value and value["name"] not in feeds and "optional(" not in value["type"]:
+                raise ValueError(f"the model needs a value for input {value['name']!r}")
         variants = (variant for variant in self.manifest["variants"] if holds(variant["guard"], feeds))
         return next(variants, self.manifest["general"])
 
@@ -111,9 +127,22 @@ def holds(guard: Any, feeds: Feeds) -> bool:
     return True
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The command line; an error is one line."""
     arguments = [text for text in sys.argv[1:] if text != "--kernels"]
     if len(arguments) != 3 or any(text.startswith("-") for text in arguments):
         sys.exit("usage: python run_bundle.py BUNDLE INPUTS.npz OUTPUTS.npz [--kernels]")
     bundle, inputs, outputs = arguments
-    np.savez(outputs, **Bundle(bundle, "--kernels" in sys.argv).run(dict(np.load(inputs))))
+    try:
+        loaded = Bundle(bundle, "--kernels" in sys.argv)
+        if Path(inputs).is_file() and not zipfile.is_zipfile(inputs):
+            raise ValueError(f"{inputs} is not an .npz file")
+        np.savez(outputs, **loaded.run(dict(np.load(inputs))))
+    except KeyError as error:
+        sys.exit(f"error: the manifest has no {error}")
+    except Exception as error:  # those of onnxruntime have no common base
+        sys.exit(f"error: {' '.join(str(error).split())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.verify_bundle import bundle_of, joined, pairs
 from graphopt.device_hints.bf16 import naming_bf16
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record
+from graphopt.errors import UsageError
 from graphopt.ir.signature import Signature
 from graphopt.make_pass_options import inputs_within_ranges, vouch
 from graphopt.model_arguments import ModelLike, copy
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.run_once import TimedRun
     from graphopt.ort.session import Optimizations
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.verification.verdict import Verdict
 
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 def verify(
     env: Environment,
     original: ModelLike,
-    candidate: ModelLike,
+    candidate: ModelLike | Bundle,
     *,
     numerics: Numerics = Numerics.REASSOCIATES,
     signature: bool = True,
@@ -47,21 +50,35 @@ def verify(
     True
 
     Args:
-        original, candidate: models in any form (:data:`graphopt.ModelLike`).
+        original: a model in any form (:data:`graphopt.ModelLike`).
+        candidate: a model in any form, a bundle, or the path of a bundle. A variant of a bundle is compared
+            on inputs that its guard accepts, and the general model on all inputs; the verdict has all
+            comparisons, with the names of the models.
         numerics: the class of permitted differences.
         signature: also require identical signatures.
         bits: require identical outputs in sessions without onnxruntime's optimizations.
         libraries: libraries of the candidate's operators; the candidate is compared with and without them. By
-            default the kernels of its native groups.
+            default the kernels of its native groups. A bundle has its own.
         options: as for :func:`optimize`; ``dims`` and ``dim_relations`` are declared in both models first.
 
     Raises:
-        UsageError: ``inputs`` does not fit the original, or a file does not exist.
-        InvalidModel: a file is not a model.
+        UsageError: ``inputs`` does not fit the original, a file does not exist, or ``libraries`` or dims are
+            given for a bundle.
+        InvalidModel: a file is not a model, or a file of a bundle is damaged.
     """
     from graphopt.inputs.dim_guarantees import fix_dims, relate_dims
 
     env = env.having(options)
+    if (bundle := bundle_of(env, candidate)) is not None:
+        if libraries is not None:
+            raise UsageError(
+                "libraries are for models: a bundle has its own", hint="graphopt.Bundle(PATH, trusted=True)"
+            )
+        of_models = verify_models(
+            env, env.load(original), bundle, numerics=numerics, signature=signature, bits=bits
+        )
+        return joined(dict(of_models))
+    candidate = cast(ModelLike, candidate)
     inputs, dims, ranges = env.options["inputs"], env.options["dims"], env.options["dim_ranges"]
     relations = env.options["dim_relations"] or {}
     if dims or ranges or relations:
@@ -75,6 +92,31 @@ def verify(
         if libraries is None:
             libraries = env.toolchain.paths(found)
         return verifier.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
+
+
+def verify_models(
+    env: Environment,
+    original: ir.Model,
+    bundle: Bundle,
+    *,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    signature: bool = True,
+    bits: bool = False,
+) -> Iterator[tuple[str, Verdict]]:
+    """The comparison of each model of ``bundle``, by name; arguments and errors as for :func:`verify`."""
+    for pair in pairs(env, original, bundle):
+        yield (
+            pair.name,
+            verify(
+                pair.env,
+                pair.original,
+                pair.candidate,
+                numerics=numerics,
+                signature=signature,
+                bits=bits,
+                libraries=pair.libraries,
+            ),
+        )
 
 
 @checked

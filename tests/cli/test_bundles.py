@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -14,6 +15,7 @@ import pytest
 
 import graphopt
 from graphopt import api
+from graphopt.errors import UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.save import save_bundle
@@ -162,6 +164,28 @@ def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) 
     assert not told["equal"] and not told["variants"]["static-2"]["equal"]
     assert told["variants"]["general"]["equal"]
     assert invoke("verify", model, bundle).status == 1
+    assert not graphopt.verify(model, bundle).ok
+
+
+def test_verify_in_python_accepts_bundles(model: Path, bundle: str) -> None:
+    verdict = graphopt.verify(model, bundle)
+    assert verdict.ok and verdict.unverifiable is None
+    models = list(dict.fromkeys(row.binding.partition(": ")[0] for row in verdict.rows))
+    assert models == ["static-1", "static-2", "general"]
+    loaded = graphopt.Bundle(bundle)
+    assert {row.binding for row in graphopt.verify(model, loaded).rows} == {
+        row.binding for row in verdict.rows
+    }
+    with zipfile.ZipFile("packed.gopt", "w") as archive:
+        for file in Path(bundle).iterdir():
+            archive.write(file, file.name)
+    assert graphopt.verify(model, "packed.gopt").ok
+    other = onnx.parser.parse_model(MODEL.replace("z = Add(", "z = Sub("))
+    assert not graphopt.verify(other, bundle).ok
+    with pytest.raises(UsageError, match="--dim has no effect on a bundle"):
+        graphopt.verify(model, bundle, dims={"N": 1})
+    with pytest.raises(UsageError, match="a bundle has its own"):
+        graphopt.verify(model, bundle, libraries=[])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,51 @@ X = np.ones((2, 3), np.float32)
 )
 def test_guards_hold_as_in_graphopt(script: Any, guard: Guard, feeds: dict[str, Any]) -> None:
     assert script.holds(guard.to_dict(), feeds) == guard.holds(feeds)
+
+
+def test_errors_are_one_line(tmp_path: Path) -> None:
+    path = _compiled(tmp_path / "m.gopt")
+    np.savez(tmp_path / "in.npz", **_feeds(4))  # type: ignore[arg-type]
+    np.savez(tmp_path / "extra.npz", q=X, **_feeds(4))  # type: ignore[arg-type]
+    np.savez(tmp_path / "fewer.npz", x=_feeds(4)["x"])
+    np.savez(tmp_path / "wide.npz", x=np.ones((1, 17), np.float32), i=np.array(5))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.gopt").write_text("no zip file")
+    lacking = tmp_path / "lacking"
+    shutil.copytree(path, lacking)
+    (lacking / "weights.bin").unlink()
+    damaged = tmp_path / "damaged"
+    shutil.copytree(path, damaged)
+    (damaged / "manifest.json").write_text("{")
+    keyless = tmp_path / "keyless"
+    keyless.mkdir()
+    (keyless / "manifest.json").write_text('{"graphopt_bundle": 3}')
+    cases = [
+        ("none.gopt", "in.npz", "out.npz", "there is no bundle none.gopt"),
+        ("empty", "in.npz", "out.npz", "empty is not a bundle: it has no manifest.json"),
+        ("text.gopt", "in.npz", "out.npz", "File is not a zip file"),
+        ("lacking", "in.npz", "out.npz", "weights.bin is missing in lacking"),
+        ("damaged", "in.npz", "out.npz", "manifest.json of damaged is damaged: "),
+        ("keyless", "in.npz", "out.npz", "the manifest has no 'files'"),
+        ("m.gopt", "none.npz", "out.npz", "No such file or directory: 'none.npz'"),
+        ("m.gopt", "text.gopt", "out.npz", "text.gopt is not an .npz file"),
+        ("m.gopt", "extra.npz", "out.npz", "the model has no input 'q', only x, i"),
+        ("m.gopt", "fewer.npz", "out.npz", "the model needs a value for input 'i'"),
+        ("m.gopt", "wide.npz", "out.npz", "Got invalid dimensions for input: x"),
+        ("m.gopt", "in.npz", "missing/out.npz", "No such file or directory: 'missing/out.npz'"),
+    ]
+    for *arguments, message in cases:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 1, arguments
+        lines = [line for line in done.stderr.splitlines() if "[E:onnxruntime" not in line]
+        assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0], done.stderr
+    assert not (tmp_path / "out.npz").exists()
 
 
 @pytest.mark.parametrize(

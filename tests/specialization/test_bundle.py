@@ -143,10 +143,11 @@ def test_wrong_type_is_reported(folder: Path) -> None:
 
 def test_wrong_names_are_reported(folder: Path) -> None:
     bundle = Bundle(folder)
-    with pytest.raises(UsageError, match="no input is called 'q'"):
-        bundle.run({**_feeds(1), "q": np.zeros(1)})
-    with pytest.raises(UsageError, match="needs a value for input 'i'"):
-        bundle.run({"x": _feeds(1)["x"]})
+    for function in (bundle.run, bundle.choose, bundle.explain):
+        with pytest.raises(UsageError, match="no input is called 'q'"):
+            function({**_feeds(1), "q": np.zeros(1)})
+        with pytest.raises(UsageError, match="needs a value for input 'i'"):
+            function({"x": _feeds(1)["x"]})
     with pytest.raises(UsageError, match="no variant is called 'static'; nearest: static-"):
         bundle.session("static")
 

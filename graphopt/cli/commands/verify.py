@@ -142,30 +142,21 @@ def _check_bundle(run: Run, path: Path, *, trusted: bool, kernels: bool) -> Outp
 def _verify_bundle(run: Run, original: Path, bundle: Bundle, *, signature: bool) -> Output:
     """Compare variants with the original where their guards hold, and the general model on all inputs."""
     from graphopt import api
+    from graphopt.compiler.run_and_compare import verify_models
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.specialization.bundle.names import GENERAL_NAME
-    from graphopt.specialization.specialize_inputs import specialize_inputs
 
-    if "dims" in run.options or "dim_ranges" in run.options:
-        raise UsageError(
-            "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes",
-            hint="leave them out; --input-shape sets sizes for the general model",
-        )
-    model = api.load_model(original)
-    of_bundle = run.compiler.having({"device": bundle.device})
-    guards = {variant.name: variant.guard for variant in bundle.manifest.variants}
     found = {}
-    for name in bundle.names:
-        with run.console.progress(f"verifying {name}"):
-            compiler = of_bundle if name == GENERAL_NAME else of_bundle.without("inputs")
-            verdict = compiler.verify(
-                specialize_inputs(model, guards[name]) if name in guards else model,
-                bundle.model(name),
-                numerics=compiler.numerics,
-                signature=signature,
-                bits=run.settings.exact,
-                libraries=bundle.libraries(name).paths,
-            )
+    compared = verify_models(
+        run.compiler,
+        api.load_model(original),
+        bundle,
+        numerics=run.compiler.numerics,
+        signature=signature,
+        bits=run.settings.exact,
+    )
+    for expected in bundle.names:
+        with run.console.progress(f"verifying {expected}"):
+            name, verdict = next(compared)
         found[name] = verdict
         run.console.print(Line(f"  {name}", "title"), *verdict_lines(verdict))
     equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())

@@ -16,6 +16,7 @@ from graphopt.diagnostics.record import Record
 from graphopt.diagnostics.tracer import Tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.fusion.kernel_library import Libraries, Toolchain
+from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device
@@ -219,12 +220,23 @@ class Bundle:
         return ready.run_bound(values, self.device, ready.buffers.for_run(share, values))
 
     def choose(self, feeds: Mapping[str, Any]) -> str:
-        """The name of the variant that runs for ``feeds``."""
-        return self._names[self._dispatch(native_feeds(feeds))]
+        """The name of the variant that runs for ``feeds``.
+
+        Raises:
+            UsageError: an input is missing or unknown.
+        """
+        feeds = native_feeds(feeds)
+        check_feeds(feeds, self.signature)
+        return self._names[self._dispatch(feeds)]
 
     def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-        """The violated assumptions of each variant for ``feeds``; empty if its guard holds."""
+        """The violated assumptions of each variant for ``feeds``; empty if its guard holds.
+
+        Raises:
+            UsageError: an input is missing or unknown.
+        """
         feeds = native_feeds(feeds)
+        check_feeds(feeds, self.signature)
         return {variant.name: variant.guard.explain(feeds) for variant in self.manifest.variants}
 
     def session(self, name: str) -> InferenceSession:
