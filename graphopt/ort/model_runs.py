@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
@@ -25,6 +26,23 @@ _LOADING = 60.0
 SLACK = 8.0
 #: Wall-clock seconds that are added to the limit of each call of a child.
 START = 30.0
+
+
+@dataclass(frozen=True)
+class SessionMemory:
+    """How the sessions of a model use memory.
+
+    Attributes:
+        is_single: keep one session at a time, without an arena, for models whose sessions do not fit into
+            memory together. Sessions without optimizations run nodes in an order in which half-precision
+            weights are converted to float32 only shortly before their use.
+        prepacks: create packed copies of weights, for faster runs.
+        off_only: the reason why only sessions without optimizations are created; ``None`` if all are.
+    """
+
+    is_single: bool = False
+    prepacks: bool = True
+    off_only: str | None = None
 
 
 class Runner(Protocol):
@@ -51,7 +69,7 @@ class Runs:
     Args:
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: limit on the CPU seconds of one run.
-        single: keep one session at a time, for models whose sessions do not fit into memory together.
+        memory: how sessions use memory.
     """
 
     def __init__(
@@ -61,7 +79,7 @@ class Runs:
         threads: int | None = None,
         seconds: float | None = None,
         choice: SessionChoice | None = None,
-        single: bool = False,
+        memory: SessionMemory = SessionMemory(),
     ) -> None:
         self.seconds = seconds
         self.spent = 0.0
@@ -69,7 +87,7 @@ class Runs:
         self._source = source
         self._device = device
         self._threads = threads
-        self._single = single
+        self._memory = memory
         self._sessions: dict[Optimizations, InferenceSession] = {}
         self._failures: dict[Optimizations, RuntimeFailure] = {}
 
@@ -79,7 +97,7 @@ class Runs:
             raise self._failures[level]
         made = self._sessions.get(level)
         if made is None:
-            if self._single:
+            if self._memory.is_single:
                 self._sessions.clear()
             try:
                 made = self._sessions[level] = self._create(level)
@@ -114,6 +132,12 @@ class Runs:
         options = onnxruntime.SessionOptions()
         # several sessions are alive at once: idle threads must not occupy the cores of the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if self._memory.is_single:
+            options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+            if level == "off":
+                options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        if not self._memory.prepacks:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         return session.create(
             self._source,
             optimizations=level,
@@ -131,7 +155,7 @@ class RemoteRuns:
     otherwise its process is killed.
 
     Args:
-        source, device, threads, seconds, choice, single: as for :class:`Runs`.
+        source, device, threads, seconds, choice, memory: as for :class:`Runs`.
         loading: limit on the CPU seconds of creating a session.
     """
 
@@ -144,14 +168,14 @@ class RemoteRuns:
         seconds: float | None = None,
         choice: SessionChoice | None = None,
         *,
-        single: bool = False,
+        memory: SessionMemory = SessionMemory(),
         loading: float = _LOADING,
     ) -> None:
         self.seconds = seconds
         self.spent = 0.0
         self._start = start
-        self._arguments = (source, device, threads, None, choice, single)
-        self._single = single
+        self._arguments = (source, device, threads, None, choice, memory)
+        self._memory = memory
         self._loading = loading
         self._child: Child | None = None
         self._loaded: set[Optimizations] = set()
@@ -175,10 +199,12 @@ class RemoteRuns:
         """The process with the session at ``level``."""
         if level in self._failures:
             raise self._failures[level]
+        if level != "off" and self._memory.off_only is not None:
+            raise ResourceLimit(self._memory.off_only)
         child = self._ready()
         if level in self._loaded:
             return child
-        if self._single:
+        if self._memory.is_single:
             self._loaded.clear()
         try:
             child.invoke(

@@ -27,6 +27,17 @@ def available(root: Path = Path("/")) -> int | None:
     return max(0, min(bounds)) if bounds else None
 
 
+def counted_mappings() -> int | None:
+    """Bytes left to a new process by limits that also count private mappings of files.
+
+    onnxruntime maps weights privately and writably, so that RLIMIT_DATA counts them, although no memory is
+    used until a page is written. ``None`` without such a limit.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    return min((max(0, bound) for bound in _of_limits()), default=None)
+
+
 def limit_data(nbytes: int) -> None:
     """Limit further private memory of this process to ``nbytes``, unless the current limit is lower.
 

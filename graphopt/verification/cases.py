@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class Cases:
         crash: the crash of the process that loaded the original.
         slow: whether no run of the original ended in time.
         valid: bindings that the original accepts.
+        is_single: whether only the first case has a default session.
     """
 
     found: list[Case] = field(default_factory=list)
@@ -106,10 +108,17 @@ class Cases:
     crash: ProcessCrashed | None = None
     slow: bool = False
     valid: list[ValidBinding] = field(default_factory=list)
+    is_single: bool = False
 
 
 def gather_cases(
-    inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK
+    inputs: Inputs,
+    original: Runner,
+    *,
+    random: bool,
+    seconds: float,
+    quick: float = QUICK,
+    is_single: bool = False,
 ) -> Cases:
     """Find bindings that ``original`` accepts and make cases: at least one for each binding.
 
@@ -120,6 +129,8 @@ def gather_cases(
         seconds: CPU time of runs after which only the cases of one distribution are created; stopped runs do
             not count. Wall-clock time also has a bound, so large that a loaded machine does not reach it.
         quick: seconds of CPU time for one run, unless no run ends in that time.
+        is_single: whether only one session fits into memory: only the first case has a default session,
+            because each change of the session costs the time of its creation.
     """
     begin = original.spent
     stop = time.monotonic() + SLACK * seconds
@@ -166,7 +177,7 @@ def gather_cases(
         crashes.clear()
         out_of_time.clear()
         search = find_valid_bindings(inputs, attempt, wanted=1, seconds=_SEARCH, clock=clock)
-    cases = Cases(valid=search.valid)
+    cases = Cases(valid=search.valid, is_single=is_single)
     if not search.valid:
         cases.refusal = search.refusal or "no inputs could be generated"
         cases.slow = bool(out_of_time)
@@ -174,7 +185,15 @@ def gather_cases(
     for valid, (feeds, off) in zip(search.valid, ran, strict=True):
         first = not cases.found
         cases.found.append(
-            _complete(valid, "normal", feeds, off, original, again=_AGAIN if random else int(first))
+            _complete(
+                valid,
+                "normal",
+                feeds,
+                off,
+                original,
+                again=_AGAIN if random else int(first),
+                default=first or not is_single,
+            )
         )
     if (reason := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, reason))
@@ -189,7 +208,10 @@ def gather_cases(
                 Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
             )
         elif not cause:
-            if isinstance(_add(cases, inputs, original, valid, distribution, random), ResourceLimit):
+            if isinstance(
+                _add(cases, inputs, original, valid, distribution, random, default=not is_single),
+                ResourceLimit,
+            ):
                 timed_out.append(distribution)
                 stopped()
         else:
@@ -241,17 +263,20 @@ def _share_unreproducible_outputs(cases: Sequence[Case]) -> None:
         case.random, case.random_shapes = garbage, shapes
 
 
-def empty_cases(inputs: Inputs, original: Runner, valid: Sequence[ValidBinding], *, random: bool) -> Cases:
-    """Cases with a dynamic dim of size 0 that ``original`` (in a child) accepts."""
+def empty_cases(inputs: Inputs, original: Runner, known: Cases, *, random: bool) -> Cases:
+    """Cases with a dynamic dim of size 0 that ``original`` (in a child) accepts, like those of ``known``."""
     cases = Cases()
-    if not valid:
+    if not known.valid:
         return cases
-    base = valid[-1]
+    base = known.valid[-1]
     original.seconds = QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
             # some kernels leave results for empty inputs uninitialized: run more than once
-            failure = _add(cases, inputs, original, ValidBinding(binding, base.restriction), "normal", True)
+            valid_binding = ValidBinding(binding, base.restriction)
+            failure = _add(
+                cases, inputs, original, valid_binding, "normal", True, default=not known.is_single
+            )
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
                 cause = "a crash of the original" if crashed else "a limit on time or memory"
@@ -269,6 +294,8 @@ def _add(
     valid: ValidBinding,
     distribution: Distribution,
     random: bool,
+    *,
+    default: bool = True,
 ) -> Exception | None:
     """Add a case unless its inputs exist already; returns the error if the original fails on them."""
     try:
@@ -276,7 +303,9 @@ def _add(
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
             return None
         off = original.run("off", feeds)
-        case = _complete(valid, distribution, feeds, off, original, again=_AGAIN if random else 0)
+        case = _complete(
+            valid, distribution, feeds, off, original, again=_AGAIN if random else 0, default=default
+        )
     except (RuntimeFailure, ResourceLimit) as failure:
         cases.skipped.append(Skipped(_where(valid, distribution), ORIGINAL_FAILS, str(failure)))
         return failure
@@ -296,20 +325,21 @@ def _complete(
     original: Runner,
     *,
     again: int,
+    default: bool = True,
 ) -> Case:
-    """Complete a case by a default session, and by more runs that detect random outputs.
+    """Complete a case by a default session, if ``default``, and by more runs that detect random outputs.
 
     Raises:
         RuntimeFailure: ``original`` fails on some runs only.
     """
-    try:
-        default: list[Any] | None = original.run("default", feeds)
-    except (RuntimeFailure, ResourceLimit):
-        default = None
-    noise = [largest_deviations(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
-    if default is not None and all(map(identical, off, default)):
-        default = off  # stored once
-    case = Case(describe(valid.binding), distribution, feeds, off, default, noise)
+    optimized: list[Any] | None = None
+    with contextlib.suppress(RuntimeFailure, ResourceLimit):
+        optimized = original.run("default", feeds) if default else None
+    other = off if optimized is None else optimized
+    noise = [largest_deviations(a, b) for a, b in zip(off, other, strict=True)]
+    if optimized is not None and all(map(identical, off, optimized)):
+        optimized = off  # stored once
+    case = Case(describe(valid.binding), distribution, feeds, off, optimized, noise)
     case.varying = frozenset(range(len(off)) if again else ())
     previous = off
     for _ in range(again):

@@ -91,14 +91,14 @@ class Runners:
             self._threads,
             self._patience,
             choice,
-            single=self.memory_plan.single,
+            memory=self.memory_plan.sessions,
             loading=self._loading,
         )
         (self._candidates if is_candidate else self._originals).append(runs)
         return runs
 
     def _start(self) -> Child:
-        if self.memory_plan.single:  # no memory for the sessions of two models
+        if self.memory_plan.sessions.is_single:  # no memory for the sessions of two models
             self.close()
         fresh = not self._device.capabilities.forkable
         return Child(memory=self.memory_plan.limit, preload=("graphopt.ort.model_runs",), fresh=fresh)

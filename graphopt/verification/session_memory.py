@@ -1,20 +1,80 @@
-"""Decide whether the sessions of a model fit into memory, and how many at a time."""
+"""Decide how many sessions of a model fit into memory, and at which optimization levels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from graphopt import ir
+from graphopt.ort.model_runs import SessionMemory
 from graphopt.process import memory
 from graphopt.util.text_tables import human_bytes
+from graphopt.verification.verdict import Skipped
 
 #: Memory of a default session, in multiples of the bytes of its weights: it repacks weights, or converts
 #: half-precision ones to float32.
 _SESSION = 2
+#: Memory of a run without optimizations, in multiples of the bytes of the largest weight: some kernels
+#: convert half-precision weights to float32, and the next weight is converted while one is in use.
+_LARGEST = 4
 #: Share of the available memory that sessions may use. Results of runs and other processes need the rest.
 _SHARE = 0.8
 #: Bytes of a session in addition to its weights.
 _BASE = 1 << 27
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The bytes of weights that determine the memory of a session.
+
+    Attributes:
+        total: all weights.
+        packable: weights that a session without optimizations may copy for faster kernels. Kernels convert
+            half-precision weights at run time instead.
+        largest: the largest weight.
+    """
+
+    total: int
+    packable: int
+    largest: int
+
+    @classmethod
+    def of(cls, tensors: Iterable[ir.TensorProtocol]) -> Weights:
+        """The bytes of ``tensors``."""
+        sizes = [(tensor.nbytes, tensor.dtype in _HALVES) for tensor in tensors]
+        return cls(
+            sum(size for size, _ in sizes),
+            sum(size for size, is_half in sizes if not is_half),
+            max((size for size, _ in sizes), default=0),
+        )
+
+    @property
+    def off_bytes(self) -> int:
+        """Anonymous memory of a session without optimizations that maps its weights and runs."""
+        return _BASE + _LARGEST * self.largest
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory for the sessions of one process.
+
+    Attributes:
+        anonymous: bytes of anonymous memory.
+        mapped: bytes of anonymous memory and of mapped weights; ``None`` if mapped weights do not count.
+    """
+
+    anonymous: int
+    mapped: int | None = None
+
+    def fits(self, weights: Weights) -> bool:
+        """Whether a session without optimizations fits."""
+        mapped = weights.total + weights.off_bytes
+        return weights.off_bytes <= self.anonymous and (self.mapped is None or mapped <= self.mapped)
+
+    def prepacks(self, weights: Weights) -> bool:
+        """Whether it may also copy weights for faster kernels."""
+        return weights.packable + weights.off_bytes <= self.anonymous
 
 
 @dataclass(frozen=True)
@@ -23,32 +83,63 @@ class MemoryPlan:
 
     Attributes:
         limit: bytes of memory of a process; ``None`` for no limit.
-        single: whether only one process with one session may be alive at a time.
-        refusal: the reason, if not even one session fits.
+        sessions: how sessions use memory; with ``is_single``, only one process with one session may be alive
+            at a time.
+        refusal: the reason, if not even one session without optimizations fits.
+        room: memory for sessions; ``None`` if unknown.
     """
 
     limit: int | None = None
-    single: bool = False
+    sessions: SessionMemory = field(default_factory=SessionMemory)
     refusal: str | None = None
+    room: Room | None = None
+
+    @property
+    def left_out(self) -> list[Skipped]:
+        """The comparisons that are left out because of memory."""
+        if self.sessions.off_only is not None:
+            return [Skipped("default sessions", "memory", self.sessions.off_only)]
+        if self.sessions.is_single:
+            return [Skipped("further default sessions", "memory", "one session fits at a time")]
+        return []
 
     @classmethod
-    def of(cls, model: ir.Model, limit: int | None, available: int | None = None) -> MemoryPlan:
+    def of(
+        cls,
+        model: ir.Model,
+        limit: int | None,
+        available: int | None = None,
+        mappings: int | None = None,
+    ) -> MemoryPlan:
         """The plan for sessions of ``model`` and of its optimized form.
 
         Args:
             limit: bytes of memory of a process in addition to the weights; ``None`` for no limit.
             available: bytes of available memory; by default as reported by the system.
+            mappings: bytes that limits leave to private memory and mapped weights together; by default as
+                reported by the system, if ``available`` is.
         """
-        weights = ir.initializer_bytes(model)
-        bound = None if limit is None else max(limit, memory.SESSION_BYTES) + 3 * weights
-        available = memory.available() if available is None else available
+        values = [value for graph in model.graphs() for value in graph.initializers.values()]
+        weights = Weights.of(value.const_value for value in values if value.const_value is not None)
+        bound = None if limit is None else max(limit, memory.SESSION_BYTES) + 3 * weights.total
+        if available is None:
+            available, mappings = memory.available(), memory.counted_mappings()
         if available is None:
             return cls(bound)
-        share = int(_SHARE * available)
-        needed = _SESSION * weights + _BASE
-        if needed > share and weights:
-            sizes = f"needs about {human_bytes(needed)} of memory, {human_bytes(available)} available"
-            return cls(bound, True, f"running it {sizes}")
+        room = Room(int(_SHARE * available), mappings)
+        bound = room.anonymous if bound is None else min(bound, room.anonymous)
+        bound += weights.total  # the limit also counts mapped weights
+        needed = _SESSION * weights.total + _BASE
+        sizes = f"needs about {human_bytes(needed)} of memory, {human_bytes(available)} available"
+        if needed > room.anonymous and weights.total:
+            sessions = SessionMemory(True, room.prepacks(weights), f"a default session {sizes}")
+            if room.fits(weights):
+                return cls(bound, sessions, room=room)
+            least, most = weights.off_bytes, available
+            if mappings is not None:
+                least, most = least + weights.total, min(most, mappings)
+            sizes = f"needs about {human_bytes(least)} of memory, {human_bytes(most)} available"
+            return cls(bound, sessions, f"running it {sizes}", room)
         # original and candidate, each without and with optimizations
-        together = 2 * (1 + _SESSION) * weights + 2 * _BASE
-        return cls(share if bound is None else min(bound, share), together > share)
+        together = 2 * (1 + _SESSION) * weights.total + 2 * _BASE
+        return cls(bound, SessionMemory(together > room.anonymous), room=room)

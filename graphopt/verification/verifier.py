@@ -254,6 +254,8 @@ class Verifier:
 
     def default_fault(self) -> str | None:
         """onnxruntime's error when it loads the original with optimizations, if it fails."""
+        if self._runners.memory_plan.sessions.off_only is not None:
+            return None
         try:
             self._original.load("default")
         except (RuntimeFailure, ResourceLimit) as failure:
@@ -308,7 +310,8 @@ class Verifier:
             ]
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
-        references = (self._reference, Reference(artifact.model))
+        # the reference evaluator reads all weights into memory, without a limit
+        references = (self._reference, Reference(artifact.model)) if self._small else None
         rows, skipped = [], [*cases.skipped]
         for form in forms:
             runs = self._runners.candidate(artifact.source, model, form)
@@ -350,8 +353,11 @@ class Verifier:
                     random=self._random.varies,
                     seconds=self.seconds / 2,
                     quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
+                    is_single=self._runners.memory_plan.sessions.is_single,
                 )
                 share_random_outputs(self._cases.found, self._random)
+                if self._cases.found:
+                    self._cases.skipped += self._runners.memory_plan.left_out
         return self._cases
 
     def _unreliable_in(self, case: Case) -> Unreliable:
@@ -367,7 +373,7 @@ class Verifier:
             original = self._original
             if not self._runners.isolated:
                 original = self._runners.runner(self._artifact.source, isolated=True)
-            self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random.varies)
+            self._empty_cases = empty_cases(self._inputs, original, cases, random=self._random.varies)
         return self._empty_cases
 
     def _wrongly_declared(self, cases: Cases) -> set[str]:

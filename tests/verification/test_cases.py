@@ -12,7 +12,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
+from graphopt.verification.cases import DISTRIBUTIONS, Cases, empty_cases, gather_cases
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
 
@@ -35,7 +35,7 @@ class Flaky:
 @pytest.mark.parametrize(("runs", "found"), [(0, 0), (2, 0), (100, 1)])
 def test_inputs_with_intermittent_failures_are_skipped(runs: int, found: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    cases = empty_cases(inputs, Flaky(runs), [ValidBinding({"N": 2}, 0)], random=False)
+    cases = empty_cases(inputs, Flaky(runs), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=False)
     assert len(cases.found) == found
     assert bool(cases.skipped) is not bool(found)
 
@@ -53,7 +53,7 @@ def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, c
             raise failure
 
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    last = empty_cases(inputs, Failing(0), [ValidBinding({"N": 2}, 0)], random=False).skipped[-1]
+    last = empty_cases(inputs, Failing(0), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=False).skipped[-1]
     assert (last.cause, last.detail) == (cause, str(failure))
 
 
