@@ -74,7 +74,9 @@ class Dump(PassInstrumentation):
         self.options = options or DumpOptions()
         self._show = show
         self._folder = folder
+        #: The last snapshot, and the editor's epoch that it describes.
         self._before: Snapshot | None = None
+        self._epoch = -1
         self._replaced: dict[ir.Value, ir.Value] = {}
         self._rewritten: dict[ir.Node, str] = {}
         self._listens = False
@@ -90,14 +92,15 @@ class Dump(PassInstrumentation):
         self._dump_model("model", None, model, cx)
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Keep the lines of the model."""
+        """Keep the lines of the model, unless those after an earlier pass still describe it."""
         if not self._listens:
             cx.edit.listeners.append(self)
             self._listens = True
             self._nodes = ir.count_nodes(model.graph)
             if not self.options.changed:
                 self._dump_model("000-input", heading("input", counted(self._nodes, "node")), model, cx)
-        self._before = self._snapshot(model, cx) if self._compares else None
+        if self._compares and self._epoch != cx.edit.epoch:
+            self._before, self._epoch = self._snapshot(model, cx), cx.edit.epoch
         self._replaced.clear()
         self._rewritten.clear()
 
@@ -113,7 +116,8 @@ class Dump(PassInstrumentation):
             self._dump_model(name, stage.heading(0), model, cx)
             return
         if record.changes:
-            self._compare(stage, self._before, self._snapshot(model, cx))
+            before, self._before, self._epoch = self._before, self._snapshot(model, cx), cx.edit.epoch
+            self._compare(stage, before, self._before)
         self.stages.append(stage)
         if self._folder is not None:
             suffix = "diff" if self.options.diff else "txt"
@@ -153,9 +157,8 @@ class Dump(PassInstrumentation):
     def _compares(self) -> bool:
         return self.options.format == "text" and (self.options.changed or self.options.diff)
 
-    @staticmethod
-    def _snapshot(model: ir.Model, cx: Context) -> Snapshot:
-        return Snapshot(model, known_types(cx))
+    def _snapshot(self, model: ir.Model, cx: Context) -> Snapshot:
+        return Snapshot(model, known_types(cx), earlier=self._before)
 
     def _compare(self, stage: Stage, before: Snapshot, after: Snapshot) -> None:
         final: dict[Ident, Ident] = {}

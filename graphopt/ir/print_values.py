@@ -40,6 +40,8 @@ def type_text(dtype: onnx_ir.DataType | None, dims: Sequence[Any] | None) -> str
 
 
 def _dim(dim: Any) -> str:
+    if type(dim) is int:
+        return str(dim)
     if isinstance(dim, onnx_ir.SymbolicDim):
         dim = dim.value
     return "?" if dim is None else str(dim)

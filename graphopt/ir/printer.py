@@ -40,19 +40,24 @@ class Names:
 
     Args:
         names: all names, to resolve collisions between shortened ones.
+        earlier: names of an earlier state of the same model, which need not be shortened again.
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._shown = {name: _shorten(name) for name in names if not _PLAIN.fullmatch(name)}
-        taken = Counter(self._shown.values())
-        for name, short in self._shown.items():
-            if taken[short] > 1:
-                self._shown[name] = _shorten(name, 12)
+    def __init__(self, names: Iterable[str] = (), earlier: Names | None = None) -> None:
+        known = {} if earlier is None else earlier._short
+        #: The short form of each name, and the one that is printed, which is longer after a collision.
+        self._short: dict[str, str] = {name: known.get(name) or _short(name) for name in names}
+        self._shown = dict(self._short)
+        taken = Counter([short for name, short in self._short.items() if short != name])
+        if len(taken) != taken.total():
+            for name, short in self._short.items():
+                if short != name and taken[short] > 1:
+                    self._shown[name] = _shorten(name, 12)
 
     @classmethod
-    def of(cls, model: onnx_ir.Model) -> Names:
+    def of(cls, model: onnx_ir.Model, earlier: Names | None = None) -> Names:
         """Names for all values of ``model``."""
-        return cls(name for graph in graphs_of(model) for name in _value_names(graph))
+        return cls((name for graph in graphs_of(model) for name in _value_names(graph)), earlier)
 
     def __call__(self, value: onnx_ir.Value | None) -> str:
         """The short name, with its ``%``; ``_`` for no value."""
@@ -61,8 +66,13 @@ class Names:
             return "_"
         short = self._shown.get(name)
         if short is None:
-            short = self._shown[name] = name if _PLAIN.fullmatch(name) else _shorten(name)
+            short = self._shown[name] = _short(name)
         return f"%{short}"
+
+
+def _short(name: str) -> str:
+    """``name`` itself if it is short and regular, otherwise a shortened form."""
+    return name if _PLAIN.fullmatch(name) else _shorten(name)
 
 
 def _shorten(name: str, digits: int = 4) -> str:

@@ -6,9 +6,10 @@ model, and a node that only reads another value does not count as a removed and 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from graphopt import ir
 from graphopt.ir import printer
@@ -77,12 +78,28 @@ def owner_of(path: Path) -> str:
 _Bodies = Iterator["_Bodies"]
 
 
+class _Parts(NamedTuple):
+    """The parts of a node's line that depend on neither its inputs nor the types of its results.
+
+    They are computed again only if ``operator_and_names`` differ, or ``attribute_objects`` are others.
+    """
+
+    operator_and_names: tuple[tuple[str, str, str], tuple[str, ...]]
+    attribute_objects: tuple[ir.Attr, ...]
+    operator: str
+    attributes: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    comment: str
+    scope: Path
+
+
 class Snapshot:
     """The printed lines of a model at one moment.
 
     Args:
         types: the types to show; by default the declared types.
         is_anonymous: whether to omit the producer and the name of the main graph.
+        earlier: a snapshot of an earlier state of the same model; unchanged parts are copied from it.
 
     Attributes:
         paths: the path of each graph.
@@ -92,8 +109,18 @@ class Snapshot:
         inlined: the text of each small constant without a separate line, by name.
     """
 
-    def __init__(self, model: ir.Model, types: Types | None = None, *, is_anonymous: bool = False) -> None:
-        self._names = ir.Names.of(model)
+    def __init__(
+        self,
+        model: ir.Model,
+        types: Types | None = None,
+        *,
+        is_anonymous: bool = False,
+        earlier: Snapshot | None = None,
+    ) -> None:
+        self._earlier_parts = {} if earlier is None else earlier._parts
+        self._parts: dict[ir.Node, _Parts] = {}
+        self._operands: dict[ir.Value | None, Operand] = {}
+        self._names: ir.Names = ir.Names.of(model, None if earlier is None else earlier._names)
         self._types = types or ir.declared_type
         self.paths: dict[ir.Graph, Path] = {}
         self.lines: dict[Key, Line] = {}
@@ -107,6 +134,7 @@ class Snapshot:
             self._graph(function.graph, printer.function_head(function), (f"function {key}",))
         if is_anonymous:
             self.lines.pop(((), "producer", ""), None)
+        self._earlier_parts, self._operands = {}, {}  # an earlier snapshot must not outlive its use
 
     def _add(self, line: Line) -> None:
         self.lines[line.key] = line
@@ -171,7 +199,7 @@ class Snapshot:
             "output",
             ((f"output {self._names(value)}", None),),
             operator="" if kind is None else f": {kind}",
-            operands=(printer.operand(value, self._names),),
+            operands=(self._operand(value),),
             names=(value.name or "",),
         )
         self._add(line)
@@ -188,8 +216,14 @@ class Snapshot:
 
     def _note(self, value: ir.Value, owner: str) -> Ident:
         ident = self.idents[value] = (owner, value.name or "")
-        self.shown[ident] = printer.operand(value, self._names)
+        self.shown[ident] = self._operand(value)
         return ident
+
+    def _operand(self, value: ir.Value | None) -> Operand:
+        found = self._operands.get(value)
+        if found is None:
+            found = self._operands[value] = printer.operand(value, self._names)
+        return found
 
     def _value(
         self, kind: Kind, value: ir.Value, type_: str | None, rest: str, path: Path, owner: str
@@ -201,21 +235,49 @@ class Snapshot:
         )
 
     def _node(self, node: ir.Node, key: Key, owner: str) -> None:
-        idents = tuple(self._note(output, owner) for output in node.outputs if output.name)
+        parts = self._parts_of(node)
         line = Line(
             key,
             "node",
-            tuple((self._names(output), self._types(output)) for output in node.outputs),
-            idents,
-            printer.operator(node),
-            tuple(printer.operand(value, self._names) for value in node.inputs),
-            tuple(printer.attributes(node)),
-            (*(output.name or "" for output in node.outputs), node.name or ""),
-            printer.node_comment(node),
+            tuple([(self._names(output), self._types(output)) for output in node.outputs]),
+            tuple([self._note(output, owner) for output in node.outputs if output.name]),
+            parts.operator,
+            tuple([self._operand(value) for value in node.inputs]),
+            parts.attributes,
+            parts.names,
+            parts.comment,
             node,
-            scope_of(node),
+            parts.scope,
         )
         self._add(line)
+
+    def _parts_of(self, node: ir.Node) -> _Parts:
+        names = (*[output.name or "" for output in node.outputs], node.name or "")
+        operator_and_names, attribute_objects = (
+            (node.op_identifier(), names),
+            tuple(node.attributes.data.values()),
+        )
+        parts = self._earlier_parts.get(node)
+        if (
+            parts is None
+            or parts.operator_and_names != operator_and_names
+            or not _are_same(parts.attribute_objects, attribute_objects)
+        ):
+            parts = _Parts(
+                operator_and_names,
+                attribute_objects,
+                printer.operator(node),
+                tuple(printer.attributes(node)),
+                names,
+                printer.node_comment(node),
+                scope_of(node),
+            )
+        self._parts[node] = parts
+        return parts
+
+
+def _are_same(some: tuple[ir.Attr, ...], others: tuple[ir.Attr, ...]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 def scope_of(node: ir.Node) -> Path:

@@ -13,12 +13,15 @@ from graphopt import ir
 from graphopt.api import context_for, optimize
 from graphopt.context import Refusal
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.instrument.dump import Dump, DumpOptions
 from graphopt.instrument.dump_text import Rounds, Stage
 from graphopt.instrument.log import Level, Log, parse_log
 from graphopt.instrument.model_summary import Interface, Summary, weights
 from graphopt.instrument.report import Report
 from graphopt.instrument.rewrite_stats import RefusalCount, Stats
 from graphopt.instrument.validate_each import ValidateEach
+from graphopt.ir import printer
+from graphopt.modeldiff import snapshot
 from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
@@ -255,3 +258,45 @@ def test_closed_pipe_is_no_failure_of_a_pass() -> None:
     log = Log("peephole:>>identities", Closed(), known.passes, all_rules())
     Pipeline.parse("peephole", known).run(model, context_for(model, observers=(log,)), (log,))
     assert [node.op_type for node in model.graph] == ["Relu"]
+
+
+# Snapshots of dumps ---------------------------------------------------------------------------
+
+
+def test_dump_of_changes_prints_the_model_once_per_pass_that_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Counter[str] = Counter()
+
+    class Counted(snapshot.Snapshot):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            calls["snapshots"] += 1
+            super().__init__(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("graphopt.instrument.dump.Snapshot", Counted)
+    model, dump = parse(SMALL), Dump(DumpOptions(changed=True, diff=True), lambda line: None)
+    pipeline = Pipeline.parse("cse,dce,peephole,cse,fixpoint(peephole,dce),cse", registry())
+    history = pipeline.run(model, context_for(model), (dump,))
+    changing = [record for record in history.records if record.changes]
+    assert 0 < len(changing) < len(history.records)
+    assert calls["snapshots"] == 1 + len(changing)
+
+
+def test_parts_of_unchanged_nodes_are_copied_from_the_earlier_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = parse("g (float[4] x) => (float[4] y) { a = LeakyRelu <alpha = 0.5> (x) b = Abs(a) y = Neg(b) }")
+    first, second, _ = model.graph
+    before = snapshot.Snapshot(model)
+    printed: list[str] = []
+
+    def node_comment(node: ir.Node) -> str:
+        printed.append(node.op_type)
+        return ""
+
+    monkeypatch.setattr(printer, "node_comment", node_comment)
+    second.outputs[0].name = "renamed"
+    first.attributes.add(ir.Attr("alpha", ir.AttributeType.FLOAT, 0.25))
+    after = snapshot.Snapshot(model, earlier=before)
+    assert printed == ["LeakyRelu", "Abs"]
+    assert list(after.lines.values()) == list(snapshot.Snapshot(model).lines.values())

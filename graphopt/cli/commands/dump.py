@@ -109,10 +109,10 @@ def command(
     streams = full and target.file is None and not run.console.as_json
     show = functools.partial(print_line, run.console) if streams else shown.append
     dump = Dump(options, show, target.folder)
-    loaded = api.load_model(model)
     report: dict[str, Any] = {"model": run.invocation.name_of(model)}
     try:
         if not pass_by_pass:
+            loaded = api.load_model(model)
             cx = api.context_for(loaded, run.compiler.vouched(loaded))
             if target.file is not None and target.format == "onnx":
                 ir.save(loaded, target.file)
