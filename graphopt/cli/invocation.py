@@ -128,6 +128,10 @@ class Sources:
         """The source and the value of each setting that a source other than an option sets."""
         return config.origins(self.environ, assignments=self.assignments, file=self.file)
 
+    def sets(self, name: str) -> bool:
+        """Whether an option or another source sets the setting ``name``, even to its default."""
+        return self.given.get(name) is not None or name in self.origins()
+
 
 @dataclass
 class Run:

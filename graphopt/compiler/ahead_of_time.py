@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,6 +12,7 @@ from graphopt import ir, publish
 from graphopt.compiler.build_record import build_record_of
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimize, with_fuser
+from graphopt.compiler.record_settings import digest_of, record_of, write_record
 from graphopt.compiler.specialization import specialize
 from graphopt.errors import UsageError, unwritable
 from graphopt.fusion.kernel_library import common_library
@@ -97,6 +98,7 @@ def aot_compile(
     check_replaceable_archive(target) if archive else check_replaceable(target)
     env = with_default_pipeline(env.having(options)).having({"cache": False})
     found = _general_only(env, model) if how is None else specialize(env, model, how, bundle=True)
+    found = _recorded(env, found, how, levels, archive=archive)
     env.entered("kernels")
     kernels, remarks = _kernels(env, found, levels)
     report = found.report.having(remarks=remarks)
@@ -145,6 +147,35 @@ def _checked_levels(levels: Sequence[int]) -> tuple[int, ...]:
             f"there is no x86-64 level {other} of kernels", hint=f"levels: {', '.join(map(str, known))}"
         )
     return tuple(level for level in known if level in levels)
+
+
+def _recorded(
+    env: Environment,
+    found: Specialized,
+    how: Specialization | None,
+    levels: tuple[int, ...],
+    *,
+    archive: bool,
+) -> Specialized:
+    """``found`` with a record of this operation in place of the operations that it calls.
+
+    The record names the pipeline also if it is the default of settings, which is not that of this operation.
+    """
+    from graphopt.profile import FusionStrategy
+
+    pipeline = env.options["pipeline"]
+    record = record_of(
+        env,
+        aot_compile,
+        profile=None if how is None else digest_of(how.profile),
+        strategy=None if how is None or how.strategy == FusionStrategy() else str(how.strategy),
+        most=None if how is None else how.most,
+        pipeline=pipeline if pipeline == OPTIONS["pipeline"].default else None,
+        cpu_levels=levels,
+        archive=archive,
+    )
+    write_record(record, found.general, *(branch.model for branch in found.branches))
+    return replace(found, report=found.report.having(settings="" if record is None else record.to_json()))
 
 
 def _general_only(env: Environment, model: ModelLike) -> Specialized:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -256,3 +257,82 @@ def test_verify_names_a_missing_bundle(invoke: Invoke, model: str) -> None:
     assert done.status == 2 and "no such file: m.gop" in done.err
     done = invoke("verify", model)
     assert done.status == 2 and "verify compares two models" in done.err
+
+
+def recorded(path: str) -> dict[str, Any]:
+    found = json.loads(Path(path, "manifest.json").read_text())["settings"]
+    assert isinstance(found, dict)
+    return found
+
+
+def models(path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(Path(path).iterdir())}
+
+
+def test_arguments_of_compile_are_recorded_and_applied_again(invoke: Invoke, model: str) -> None:
+    profiled = invoke("profile", model, "--input-shape", "x:1x16", "--input-shape", "x:4x16", "-o", "p.json")
+    assert profiled.status == 0, profiled.err
+    options = ["--profile", "p.json", "--variants", "1", "--fusion-strategy", "static:2", "-O2"]
+    assert invoke("compile", model, "-o", "a.gopt", "--no-verify", *options).status == 0
+    record = recorded("a.gopt")
+    assert record["operation"] == "aot_compile"
+    assert {**record["arguments"], "profile": None} == {
+        "most": 1,
+        "pipeline": "O2",
+        "profile": None,
+        "strategy": "static:2",
+    }
+    shown = invoke("config", "show", "a.gopt").out.splitlines()[0]
+    assert shown.startswith("  a.gopt: aot_compile, graphopt ")
+    again = ("compile", model, "-o", "b.gopt", "--config", "a.gopt")
+    lacking = invoke(*again)
+    assert lacking.status == 2 and not Path("b.gopt").exists()
+    assert "a.gopt: profile was a file with the SHA-256 " in lacking.err
+    assert "hint: give --profile again" in lacking.err
+    repeated = invoke(*again, "--profile", "p.json")
+    assert repeated.status == 0 and "ignored" not in repeated.err, repeated.err
+    assert models("a.gopt") == models("b.gopt")
+    assert invoke(*again[:3], "c.gopt", *again[4:], "--profile", "p.json", "--variants", "2").status == 0
+    assert recorded("c.gopt")["arguments"]["most"] == 2
+
+
+def test_form_of_a_bundle_is_recorded_and_applied_again(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model, "--zip", "-o", "a.gopt", "--no-verify", "-O1").status == 0
+    assert invoke("compile", model, "-o", "b.gopt", "--config", "a.gopt").status == 0
+    assert Path("b.gopt").read_bytes() == Path("a.gopt").read_bytes()
+    assert invoke("compile", model, "-o", "c.gopt", "--config", "a.gopt", "--no-zip").status == 0
+    assert Path("c.gopt").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "pipeline"),
+    [
+        (["--set", "pipeline=O2"], {}, "O2"),
+        ([], {"GRAPHOPT_PIPELINE": "O2"}, "O2"),
+        (["--pipeline", "O2"], {"GRAPHOPT_PIPELINE": "O1"}, "O2"),
+        ([], {}, "O3"),
+    ],
+)
+def test_each_source_selects_the_pipeline(
+    invoke: Invoke, model: str, options: list[str], environ: dict[str, str], pipeline: str
+) -> None:
+    assert invoke("compile", model, "--no-verify", *options, environ=environ).status == 0
+    record = recorded("m.gopt")
+    assert {**record["arguments"], **record["settings"]}["pipeline"] == pipeline
+
+
+def test_ignored_arguments_are_named(invoke: Invoke, model: str) -> None:
+    assert invoke("compile", model, "--zip", "-o", "a.gopt", "--no-verify", "-O1").status == 0
+    outcome = invoke("optimize", model, "-o", "o.onnx", "--config", "a.gopt")
+    assert outcome.status == 0
+    assert "  ignored   archive: arguments of aot_compile in a.gopt" in outcome.err.splitlines()
+
+
+@pytest.mark.parametrize("argument", [{"most": "1"}, {"cpu_levels": ["v3"]}, {"archive": 1}, {"strategy": 3}])
+def test_damaged_arguments_are_refused(invoke: Invoke, model: str, argument: dict[str, Any]) -> None:
+    assert invoke("compile", model, "-o", "a.gopt", "--no-verify", "--report", "report.json").status == 0
+    report = json.loads(Path("report.json").read_text())
+    report["settings"] = {**report["settings"], "operation": "aot_compile", "arguments": argument}
+    Path("report.json").write_text(json.dumps(report))
+    outcome = invoke("compile", model, "-o", "b.gopt", "--config", "report.json")
+    assert outcome.status == 3 and f"record of settings is damaged: {next(iter(argument))} is" in outcome.err

@@ -12,6 +12,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
+from graphopt.cli.option_groups.compile_arguments import CompileArguments
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, split_names
 from graphopt.cli.output.command_output import Output
@@ -44,7 +45,12 @@ graphopt verify model.gopt
     shared_options.output_option(
         "Write the bundle to this folder.  [default: NAME.gopt beside MODEL]", metavar="OUT.gopt"
     ),
-    click.option("--zip", "archive", is_flag=True, help="Write one uncompressed zip file, not a folder."),
+    click.option(
+        "--zip/--no-zip",
+        "archive",
+        default=None,
+        help="Write one uncompressed zip file, or a folder.  [default: --no-zip]",
+    ),
     shared_options.report_option,
 )
 @shared_options.group(
@@ -72,7 +78,7 @@ def command(
     run: Run,
     model: Path,
     output: Path | None,
-    archive: bool,
+    archive: bool | None,
     report_path: Path | None,
     cpu_levels: tuple[str, ...],
     dump_dir: Path | None,
@@ -98,11 +104,13 @@ def command(
         raise UsageError(
             "a model from standard input has no name to derive that of the bundle from", hint="-o OUT.gopt"
         )
+    recorded = CompileArguments.of(run)
+    archive = recorded.archive if archive is None else archive
     target = bundle_path(model, output)
     check_file(target) if archive else check_folder(target)
     check_file(report_path, [".json"])
     check_folder(dump_dir)
-    request = variants.specialization()
+    request = recorded.variants(variants).specialization()
     with (
         reporting(report_path, run, report_of_one(run, model)),
         run.console.progress(model.name) as advance,
@@ -114,10 +122,11 @@ def command(
         )
         if run.save_repro is not None:
             extra["save_repro"] = run.save_repro
-        if _names_pipeline():
-            extra["pipeline"] = run.options.get("pipeline") or run.settings.pipeline
+        if "pipeline" not in run.options:
+            named = run.settings.pipeline if run.sources.sets("pipeline") else recorded.pipeline
+            extra["pipeline"] = named
         compiled = run.compiler.having(extra).aot_compile(
-            model, target, request, cpu_levels=_levels(cpu_levels), archive=archive
+            model, target, request, cpu_levels=_levels(cpu_levels) or recorded.cpu_levels, archive=archive
         )
     report = compiled.report.having(seconds={"all": run.invocation.seconds})
     run.invocation.wrote([target] if archive else [target / name for name in compiled.files])
@@ -146,15 +155,6 @@ def _lines(compiled: Compiled, seconds: dict[str, float]) -> Iterator[Block]:
     if compiled.cpu_levels:
         levels = ", ".join(f"v{level}" for level in compiled.cpu_levels)
         yield f"            one library has the kernels for x86-64 {levels}; graphopt loads it with --trusted"
-
-
-def _names_pipeline() -> bool:
-    """Whether an option on the command line names the passes."""
-    context = click.get_current_context()
-    given = click.core.ParameterSource.COMMANDLINE
-    return any(
-        context.get_parameter_source(name) is given for name in ("pipeline", "level", "passes", "fuser")
-    )
 
 
 def _levels(names: tuple[str, ...]) -> tuple[int, ...]:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
 
 
+#: Commands that also apply the recorded arguments of their own operation.
+_REPEATED = {"compile": "aot_compile"}
+
+
 def check_idle(sections: Collection[str], why: str, hint: str, besides: Collection[str] = ()) -> None:
     """Refuse the given options in these sections of the help, because they have no effect.
 
@@ -79,6 +83,9 @@ def _recorded_options(run: Run, context: click.Context, given: Mapping[str, Any]
     known = {parameter.name for parameter in context.command.params}
     if "input_shapes" in known:
         known.add("inputs")
+    if record.arguments and _REPEATED.get(context.command.name or "") != record.operation:
+        names = ", ".join(name.replace("_", "-") for name in record.arguments)
+        run.console.note(f"  ignored   {names}: arguments of {record.operation} in {file}")
     if lacking := [name for name in found if name not in known]:
         flag = OPTIONS[lacking[0]].flag.partition("/")[0] or lacking[0]
         raise UsageError(
