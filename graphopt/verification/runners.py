@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.ort.crash_risks import crash_risk, divergence_risk
 from graphopt.ort.devices import Device
-from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
+from graphopt.ort.model_runs import RemoteRuns, Runner, Runs, SessionMemory
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
@@ -80,8 +80,12 @@ class Runners:
         isolated: bool = False,
         choice: SessionChoice | None = None,
         is_candidate: bool = False,
+        memory: SessionMemory | None = None,
     ) -> Runner:
-        """Runs of ``source``, in a child process if all runs, or these runs, are isolated."""
+        """Runs of ``source``, in a child process if all runs, or these runs, are isolated.
+
+        ``memory`` replaces the use of memory that is planned for whole models.
+        """
         if not (isolated or self.isolated):
             return Runs(source, self._device, self._threads, self._patience, choice)
         runs = RemoteRuns(
@@ -91,7 +95,7 @@ class Runners:
             self._threads,
             self._patience,
             choice,
-            memory=self.memory_plan.sessions,
+            memory=memory or self.memory_plan.sessions,
             loading=self._loading,
         )
         (self._candidates if is_candidate else self._originals).append(runs)

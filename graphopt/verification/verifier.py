@@ -84,6 +84,7 @@ from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.load_comparison import load_failures
 from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
 from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.part_comparison import compare_in_parts, parts_refusal
 from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
@@ -170,9 +171,8 @@ class Verifier:
         except UnsupportedModel as error:  # an input of a type that can't be generated
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
-        # without enough memory nothing runs, so no weights are written
-        source = b"" if self._memory_refusal is not None else self._artifact.source
-        self._original = self._runners.runner(source)
+        # whole models that do not fit into memory are not written
+        self._original = self._runners.runner(b"" if self._memory_refusal else self._artifact.source)
         self._perturbed: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._empty_tensors = EmptyTensors(
@@ -218,8 +218,7 @@ class Verifier:
             InvalidModel, UsageError: the candidate can't be read.
             RuntimeFailure: onnxruntime crashes while loading the original.
         """
-        traced = tracer.span("verification", end={"equal": None, "runs": 0})
-        with traced, ResourceMeter() as meter:
+        with tracer.span("verification", end={"equal": None, "runs": 0}) as traced, ResourceMeter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
                 rows, changes, skipped, unverifiable = self._judge(
@@ -245,9 +244,10 @@ class Verifier:
     @property
     def refusal(self) -> str | None:
         """The reason why nothing can be compared: the original, run on first access, always fails."""
-        refusal = self._gathered().refusal
-        if refusal is None or self._memory_refusal is not None:
-            return self._memory_refusal
+        if self._memory_refusal is not None:
+            return parts_refusal(self._artifact.model(), self._inputs, self._runners)
+        if (refusal := self._gathered().refusal) is None:
+            return None
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
@@ -297,7 +297,9 @@ class Verifier:
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
         if self._memory_refusal is not None:
-            return [], changes, cases.skipped, self.refusal
+            arguments = self._artifact.model(), model, self._inputs, numerics, self.seconds / 2
+            rows, skipped, refusal = compare_in_parts(*arguments, self._runners)
+            return rows, changes, skipped, refusal
         if cases.slow:
             return [], changes, cases.skipped, self.refusal
         if cases.refusal is not None:
@@ -310,8 +312,7 @@ class Verifier:
             ]
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
-        # the reference evaluator reads all weights into memory, without a limit
-        references = (self._reference, Reference(artifact.model)) if self._small else None
+        references = (self._reference, Reference(artifact.model))
         rows, skipped = [], [*cases.skipped]
         for form in forms:
             runs = self._runners.candidate(artifact.source, model, form)
@@ -394,6 +395,5 @@ class Verifier:
 
 def _cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     """The cases with the inputs of ``row``; all cases if ``row`` is ``None``."""
-    if row is None:
-        return cases
-    return [case for case in cases if (case.binding, case.distribution) == (row.binding, row.distribution)]
+    where = None if row is None else (row.binding, row.distribution)
+    return [case for case in cases if where in (None, (case.binding, case.distribution))]
