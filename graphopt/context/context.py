@@ -48,6 +48,8 @@ class Context:
         remarks: changes by passes to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each distinct decision by cost that passes and rules requested, with its frequency.
         weighed: the last decision by cost, for each rule or pass and the outputs of its nodes.
+        changed: in later rounds of a fixpoint, the nodes at which the running pass may find more than in its
+            last run (:mod:`graphopt.passes.changed_neighborhood`); ``None`` for all nodes.
         ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 
@@ -67,6 +69,7 @@ class Context:
     remarks: list[str] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
     weighed: dict[tuple[str, tuple[str, ...]], Decision] = field(default_factory=dict)
+    changed: frozenset[ir.Node] | None = None
     ungrouped: dict[str, str] = field(default_factory=dict)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
 
@@ -143,6 +146,15 @@ class Context:
         """Forget constants that no longer share their bytes; called before each pass."""
         if self._tied:
             self._tied = ir.tied_storages(self.model)
+
+    def knowledge(self) -> tuple[object, ...]:
+        """A value that differs after facts about existing values have changed, anywhere in the model."""
+        return self.facts, self.facts.refinements, None if self._tied is None else tuple(self._tied)
+
+    def nodes_to_visit(self, graph: ir.Graph) -> list[ir.Node]:
+        """The nodes of ``graph``, in order, without those at which the pass found nothing before."""
+        changed = self.changed
+        return list(graph) if changed is None else [node for node in graph if node in changed]
 
     def version(self, node: ir.Node) -> int:
         """The opset version of the domain of ``node`` in its graph."""

@@ -54,14 +54,17 @@ def clear_inputs(node: onnx_ir.Node) -> None:
     replace_inputs(node, dict.fromkeys(range(len(node.inputs))))
 
 
-def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()) -> None:
-    """Replace ``old`` by ``new`` in all its readers except ``keep``."""
+def replace_uses(
+    old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()
+) -> list[onnx_ir.Node]:
+    """Replace ``old`` by ``new`` in all its readers except ``keep``; returns the changed readers."""
     changes: dict[onnx_ir.Node, dict[int, onnx_ir.Value | None]] = {}
     for node, index in old.uses():
         if node not in keep:
             changes.setdefault(node, {})[index] = new
     for node, inputs in changes.items():
         replace_inputs(node, inputs)
+    return list(changes)
 
 
 def replace_within(nodes: Iterable[onnx_ir.Node], values: Mapping[onnx_ir.Value, onnx_ir.Value]) -> None:

@@ -53,6 +53,8 @@ class Pass(ABC):
     provides: ClassVar[frozenset[str]] = frozenset()
     #: Operators, in any domain, without which a model is left unchanged; empty if unknown.
     operators: ClassVar[frozenset[str]] = frozenset()
+    #: In later rounds of a fixpoint, it visits only the nodes that ``cx.nodes_to_visit`` returns.
+    revisits_changes: ClassVar[bool] = False
     #: Its only purpose is speed, and its decisions depend on the target device.
     for_speed: ClassVar[bool] = False
 

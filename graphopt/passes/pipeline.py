@@ -30,6 +30,7 @@ from graphopt.errors import (
     blame,
 )
 from graphopt.passes.base import Pass
+from graphopt.passes.changed_neighborhood import Snapshot
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.load_pass import load_pass
@@ -141,6 +142,7 @@ class _Run:
         self.history = history
         self._contents = _Contents.of(model, cx)
         self._pairs = QuantizedPairs.of(model, cx)
+        self._snapshots: dict[tuple[int, Pass], Snapshot] = {}
         self._loops = 0
         self._loop, self._round = 0, 0
 
@@ -221,6 +223,7 @@ class _Run:
         start = time.perf_counter()
         cx.renew_ties()
         cx.facts.refresh()
+        cx.changed = self._changed_since_last_run(pass_)
         try:
             if self._contents.may_change_by(pass_, cx):
                 pass_.run(model, cx)
@@ -237,6 +240,7 @@ class _Run:
                 raise blame(origin, f"pass {index} ({_failed_step(pass_, error)})") from origin.__cause__
             raise PassFailed.of(error, f"pass {index} ({pass_})") from error
         finally:
+            cx.changed = None
             cx.observers.remove(counter)
             cx.commit_reads(epoch)
         seconds = time.perf_counter() - start
@@ -260,6 +264,14 @@ class _Run:
         for instrument in self._instruments:
             instrument.after_pass(pass_, record, model, cx)
         return record
+
+    def _changed_since_last_run(self, pass_: Pass) -> frozenset[ir.Node] | None:
+        """The nodes that ``pass_`` has to visit in this round of its fixpoint; ``None`` for all nodes."""
+        if not self._round or not pass_.revisits_changes:
+            return None
+        snapshot = self._snapshots.get((self._loop, pass_))
+        self._snapshots[self._loop, pass_] = Snapshot.of(self._cx)
+        return None if snapshot is None else snapshot.changed_nodes(self._cx)
 
 
 def _rules_text(record: PassRecord) -> str:

@@ -32,6 +32,7 @@ class InferenceState:
 
     Attributes:
         failures: nodes whose rule raised, with the exception; their outputs are unknown.
+        refinements: the number of times that a known fact changed, or became more precise.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class InferenceState:
         self.budget = budget
         self.rules = rules
         self.failures: list[tuple[ir.Node, Exception]] = []
+        self.refinements = 0
         self.calls_left = _CALL_BUDGET
         self._names: dict[str, Dim] = {}
         self._newest = 0
@@ -118,7 +120,8 @@ class InferenceState:
         if self._guard_symbols and not self._guard_names.isdisjoint(symbols(vague)):
             return
         atom, dim = lone_atom(vague), self.resolved(dim)
-        if atom is not None and not contains_atom(atom, dim):
+        if atom is not None and not contains_atom(atom, dim) and self._equalities.get(atom) != dim:
+            self.refinements += 1
             self._equalities[atom] = dim
             self._resolved.clear()
 

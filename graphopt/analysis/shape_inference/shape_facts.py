@@ -187,6 +187,7 @@ class ShapeFacts:
             like: a value with facts.
             sliced: assume the type and shape of one slice of ``like`` along its first axis instead.
         """
+        self._state.refinements += 1
         fact = self._scope.infer(like)
         shape = fact.shape[1:] if sliced and fact.shape is not None else fact.shape
         self._scope.set(value, Fact(fact.dtype, shape, container=fact.container, element=fact.element))
@@ -194,6 +195,7 @@ class ShapeFacts:
     def assume_declared(self, value: ir.Value) -> None:
         """Assume the declared type of ``value`` if it has no facts."""
         if value.type is not None and value not in self._scope.facts:
+            self._state.refinements += 1
             self._scope.set(value, declared_fact(value.type))
 
     def assume_equal(self, dim: Dim, other: Dim) -> None:
@@ -209,10 +211,12 @@ class ShapeFacts:
 
     def set(self, value: ir.Value, fact: Fact) -> None:
         """Set the facts of ``value``, an input."""
+        self._state.refinements += 1
         self._scope.set(value, fact)
 
     def invalidate(self, graph: ir.Graph) -> None:
         """Discard the facts inside ``graph``, the body of a function with new calls or a new body."""
+        self._state.refinements += 1
         self._state.invalidate_calls()
         self._scope.invalidate(ir.with_bodies(graph))
 
@@ -232,7 +236,9 @@ class ShapeFacts:
             return
         merged, equal_dims = _combined_facts(before, after)
         facts[new] = merged
-        if _is_more_precise(merged, before):
+        is_refined = _is_more_precise(merged, before)
+        self._state.refinements += is_refined or _is_more_precise(merged, after)
+        if is_refined:
             self._mark_readers(new)
         if new.graph is self._state.model.graph:
             for vague, dim in equal_dims:
@@ -264,6 +270,7 @@ class ShapeFacts:
                 facts[value] = old
                 continue
             facts[value] = merged
+            self._state.refinements += 1
             for vague, dim in equal_dims:  # unknown dims of the new fact are fresh symbols
                 if old.shape is not None and vague in old.shape and node.graph is self._state.model.graph:
                     self._state.equate(vague, dim)
@@ -283,6 +290,11 @@ class ShapeFacts:
         self._outdated.update(dict.fromkeys(found[1] if found is not None else [holder] if holder else []))
 
     # reports
+
+    @property
+    def refinements(self) -> int:
+        """The number of times that a known fact changed, or became more precise."""
+        return self._state.refinements
 
     @property
     def failures(self) -> list[tuple[ir.Node, Exception]]:

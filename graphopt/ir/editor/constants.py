@@ -43,7 +43,7 @@ class ConstantEdits(ValueEdits):
         )
         graph.register_initializer(value)
         self._note_constant(value, tensor, graph)
-        self._changed("constant")
+        self._changed("constant", [])
         return value
 
     def _note_constant(
@@ -71,7 +71,7 @@ class ConstantEdits(ValueEdits):
         else:
             graph.insert_before(first, node)
         self._note_constant(value, tensor, graph)
-        self._changed("constant")
+        self._changed("constant", [node])
         return value
 
     def expose(self, constants: Mapping[onnx_ir.Node, onnx_ir.TensorProtocol]) -> None:
@@ -139,7 +139,7 @@ class ConstantEdits(ValueEdits):
         if value.is_graph_input():
             graph.inputs.remove(value)
         self._taken.free_values([value])
-        self._changed("constant")
+        self._changed("constant", [])
 
     def is_named(self, value: onnx_ir.Value) -> bool:
         """Whether an annotation or training info refers to ``value`` by name, so that it must be kept."""

@@ -59,33 +59,33 @@ class NodeEdits(EditorState):
         graph = graph_of(place)
         graph.insert_before(place, nodes)
         self._adopt(nodes)
-        self._changed("insert")
+        self._changed("insert", nodes)
 
     def insert_after(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
         """Insert ``nodes``, in order, directly after ``place``."""
         graph_of(place).insert_after(place, nodes)
         self._adopt(nodes)
-        self._changed("insert")
+        self._changed("insert", nodes)
 
     def append(self, graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
         """Insert ``node`` at the end of ``graph``."""
         graph.append(node)
         self._adopt([node])
-        self._changed("insert")
+        self._changed("insert", [node])
 
     def move_after(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
         """Move ``nodes`` of the same graph, in order, directly after ``place``."""
         graph = graph_of(place)
         graph.remove(nodes)
         graph.insert_after(place, nodes)
-        self._changed("move")
+        self._changed("move", [])
 
     def reorder(self, graph: onnx_ir.Graph, nodes: Sequence[onnx_ir.Node]) -> None:
         """Reorder the nodes of ``graph``; ``nodes`` has all of them in topological order."""
         if list(graph) != list(nodes):
             graph.remove(nodes)
             graph.extend(nodes)
-            self._changed("move")
+            self._changed("move", [])
 
     def interpose(self, value: onnx_ir.Value, node: onnx_ir.Node) -> None:
         """Insert ``node``, a reader of ``value``, between ``value`` and its other readers.
@@ -114,24 +114,27 @@ class NodeEdits(EditorState):
         graph = graph_of(node)
         if any(map(is_read, node.outputs)):
             raise ValueError(f"node {node.name!r} can't be removed: its outputs are read")
+        self.log.freed(node.inputs)
         clear_inputs(node)
         detach(graph, node)
         self.tally[node.domain, node.op_type] -= 1
         self._taken.free_node(node)
-        self._changed("remove")
+        self._changed("remove", [])
 
     def set_input(self, node: onnx_ir.Node, index: int, value: onnx_ir.Value | None) -> None:
         """Set input ``index`` of ``node`` to ``value``."""
         if index >= len(node.inputs):
             node.resize_inputs(index + 1)
+        self.log.freed([node.inputs[index]])
         replace_inputs(node, {index: value})
-        self._changed("input")
+        self._changed("input", [node])
 
     def trim_inputs(self, node: onnx_ir.Node, size: int) -> None:
         """Remove the inputs of ``node`` beyond the first ``size``."""
+        self.log.freed(node.inputs[size:])
         replace_inputs(node, dict.fromkeys(range(size, len(node.inputs))))
         node.resize_inputs(size)
-        self._changed("input")
+        self._changed("input", [node])
 
     def set_attribute(self, node: onnx_ir.Node, name: str, value: Any) -> None:
         """Set attribute ``name`` of ``node`` to a Python value; ``None`` removes it."""
@@ -139,7 +142,7 @@ class NodeEdits(EditorState):
             node.attributes.pop(name, None)
         else:
             node.attributes.add(make_attributes({name: value})[0])
-        self._changed("attribute")
+        self._changed("attribute", [node])
 
     def add_node_output(self, node: onnx_ir.Node, index: int) -> onnx_ir.Value:
         """Add the optional output ``index`` to ``node``."""
@@ -150,7 +153,7 @@ class NodeEdits(EditorState):
             node.outputs[place].name = ""
         output = node.outputs[index]
         output.name = self.fresh_name(f"{node.name or node.op_type}_output_{index}")
-        self._changed("output")
+        self._changed("output", [node])
         return output
 
     def remove_node_output(self, node: onnx_ir.Node, index: int) -> None:
@@ -163,4 +166,4 @@ class NodeEdits(EditorState):
         while count and not node.outputs[count - 1].name:
             count -= 1
         node.resize_outputs(count)
-        self._changed("output")
+        self._changed("output", [node])

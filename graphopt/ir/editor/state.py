@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.editor.change_log import ChangeLog
 from graphopt.ir.nested_graphs import Scopes
 from graphopt.ir.unique_names import TakenNames
 
@@ -29,15 +30,26 @@ class EditorState:
         self._undone = 0
         self.counts: Counter[str] = Counter()
         self.tally: Counter[tuple[str, str]] = Counter()
+        self.log = ChangeLog()
         self.listeners: list[Listener] = []
         self.trusts_shape: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
         self._taken = TakenNames(model)
         self._referenced: tuple[int, frozenset[str]] = (-1, frozenset())
 
-    def _changed(self, kind: str) -> None:
+    def _changed(self, kind: str, nodes: Iterable[onnx_ir.Node] | None = None) -> None:
+        """Count an edit of ``kind``, and log it.
+
+        Args:
+            kind: the kind of edit.
+            nodes: inserted and changed nodes; by default, the edit may concern all nodes.
+        """
         self.epoch += 1
         self.counts[kind] += 1
+        if nodes is None:
+            self.log.changed_anywhere()
+        else:
+            self.log.changed(nodes)
 
     @property
     def revision(self) -> int:

@@ -52,10 +52,11 @@ class ValueEdits(NodeEdits):
             return
         name_references.transfer_annotation(new, old, name=False)
         keeps_name = not old.is_graph_output() or self._can_be_output(old, new, restores=restores)
-        replace_uses(old, new, keep)
+        changed = replace_uses(old, new, keep)
         if old.is_graph_output():
             self._replace_output(old, new, keeps_name)
-        self._changed("replace")
+        self.log.freed([old])
+        self._changed("replace", changed)
         for listener in self.listeners:
             listener.replaced(old, new)
 
@@ -98,7 +99,7 @@ class ValueEdits(NodeEdits):
         value.name = self.fresh_name(hint)
         if before:
             name_references.rename(self.model, before, value.name)
-        self._changed("rename")
+        self._changed("rename", [])
 
     def declare(
         self, value: onnx_ir.Value, dtype: onnx_ir.DataType, dims: Sequence[int | str | None] | None

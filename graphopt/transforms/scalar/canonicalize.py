@@ -19,11 +19,12 @@ class Canonicalize(Pass):
     """Normalize nodes: constants on the right, no trailing empty inputs, all domains imported."""
 
     name: ClassVar[str] = "canonicalize"
+    revisits_changes: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Normalize every node."""
         for graph in ir.graphs_of(model):
-            for node in graph:
+            for node in cx.nodes_to_visit(graph):
                 if traits.is_standard(node.domain, node.op_type):
                     self._trim(node, cx)
                     self._constant_right(node, cx)

@@ -58,6 +58,7 @@ class ConstantPropagation(Pass):
         "onnxscript:fold-size",
         "onnxscript:cast-constant-of-shape-without-value",
     )
+    revisits_changes: ClassVar[bool] = True
     limit: int | None = None
 
     def run(self, model: ir.Model, cx: Context) -> None:
@@ -82,7 +83,7 @@ class ConstantPropagation(Pass):
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
         """Fold values known from shape facts, even of nodes without constant inputs (``Shape``)."""
-        for node in list(graph):
+        for node in cx.nodes_to_visit(graph):
             if len(node.outputs) != 1 or not may_fold(node):
                 continue
             output = node.outputs[0]

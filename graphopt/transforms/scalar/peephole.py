@@ -23,6 +23,7 @@ class Peephole(Pass):
     """
 
     name: ClassVar[str] = "peephole"
+    revisits_changes: ClassVar[bool] = True
     families: tuple[str, ...] = ()
     numerics: Numerics = Numerics.APPROXIMATES
 

@@ -1,0 +1,137 @@
+"""Later rounds of a fixpoint visit the nodes near changes only, and find the same as rounds over all nodes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from benchmarks.scaling import transformer
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.context import Context
+from graphopt.passes import changed_neighborhood
+from graphopt.passes.base import Pass
+from graphopt.passes.changed_neighborhood import Snapshot
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
+from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipelines import registry
+from tests.fuzz.graphs.generate import generate
+
+_PIPELINE = "dce,fixpoint(canonicalize,constant-propagation,peephole,constant-pooling,cse,dce)"
+
+
+class Attempts(PassInstrumentation):
+    """The number of tried rules in each run of peephole."""
+
+    def __init__(self) -> None:
+        self.tried: list[int] = []
+        self._before = 0
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        self._before = cx.attempts
+
+    def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
+        if pass_.name == "peephole":
+            self.tried.append(cx.attempts - self._before)
+
+
+def _optimized(proto: onnx.ModelProto) -> tuple[bytes, list[int]]:
+    copy = onnx.ModelProto.FromString(proto.SerializeToString())
+    model, attempts = ir.from_proto(copy), Attempts()
+    with context_for(model) as cx:
+        Pipeline.parse(_PIPELINE, registry()).run(model, cx, [attempts])
+    return ir.to_proto(model).SerializeToString(deterministic=True), attempts.tried
+
+
+def test_last_round_of_a_transformer_tries_few_rules() -> None:
+    _, tried = _optimized(transformer(1900))
+    assert len(tried) == 3
+    assert tried[2] < tried[1] / 3
+    _, longer = _optimized(transformer(2500))
+    assert longer[2] == tried[2]
+
+
+def test_partial_rounds_find_the_same_in_random_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        changed_neighborhood, "_MAX_DISTANCE", 8
+    )  # smaller than by default, as the graphs are
+    monkeypatch.setattr(changed_neighborhood, "_MIN_SAVING", 1)
+    changed_nodes, skipped = Snapshot.changed_nodes, 0
+
+    def counted(self: Snapshot, cx: Context) -> frozenset[ir.Node] | None:
+        nonlocal skipped
+        found = changed_nodes(self, cx)
+        skipped += 0 if found is None else len(cx.model.graph) - len(found)
+        return found
+
+    for seed in range(60):
+        proto = generate(Random(seed))
+        with monkeypatch.context() as patch:
+            patch.setattr(Snapshot, "changed_nodes", counted)
+            partial, _ = _optimized(proto)
+            patch.setattr(Snapshot, "changed_nodes", lambda self, cx: None)
+            full, _ = _optimized(proto)
+        assert partial == full, f"seed {seed}"
+    assert skipped > 100
+
+
+def _chain(length: int) -> ir.Model:
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], name=f"n{i}") for i in range(length)]
+    declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("v0", f"v{length}")]
+    graph = helper.make_graph(nodes, "chain", declared[:1], declared[1:])
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def _names(nodes: frozenset[ir.Node] | None) -> set[str | None] | None:
+    return None if nodes is None else {node.name for node in nodes}
+
+
+def test_neighborhood_of_an_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_neighborhood, "_MAX_DISTANCE", 2)
+    model = _chain(20)
+    with context_for(model) as cx:
+        before = Snapshot.of(cx)
+        assert _names(before.changed_nodes(cx)) == set()
+        cx.edit.set_attribute(model.graph[10], "note", 1)
+        # two nodes before the change; two after it, and two around these
+        assert _names(before.changed_nodes(cx)) == {f"n{i}" for i in range(8, 15)}
+
+
+def test_removal_of_a_reader_concerns_the_remaining_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_neighborhood, "_MAX_DISTANCE", 1)
+    model = _chain(20)
+    with context_for(model) as cx:
+        extra = cx.edit.make_node("Neg", [model.graph[4].outputs[0]], name="extra")
+        cx.edit.insert_after(model.graph[4], [extra])
+        before = Snapshot.of(cx)
+        cx.edit.remove(extra)
+        assert _names(before.changed_nodes(cx)) == {"n3", "n4", "n5", "n6"}
+
+
+@pytest.mark.parametrize("edit", ["resync", "declare", "many"])
+def test_edits_that_may_concern_all_nodes(edit: str) -> None:
+    model = _chain(20)
+    with context_for(model) as cx:
+        before = Snapshot.of(cx)
+        match edit:
+            case "resync":
+                cx.edit.resync("test")
+            case "declare":
+                cx.edit.declare(model.graph[3].outputs[0], ir.DataType.FLOAT, [4])
+            case "many":
+                for count in range(5000):
+                    cx.edit.set_attribute(model.graph[10], "note", count)
+        assert before.changed_nodes(cx) is None
+        assert Snapshot.of(cx).changed_nodes(cx) == frozenset()
+
+
+def test_more_precise_facts_concern_all_nodes() -> None:
+    model = _chain(20)
+    with context_for(model) as cx:
+        before = Snapshot.of(cx)
+        cx.facts.assume_like(model.graph[3].outputs[0], model.graph.inputs[0])
+        assert before.changed_nodes(cx) is None
