@@ -188,6 +188,7 @@ class Environment:
         *,
         isolate: bool | None = None,
         signature: Signature | None = None,
+        work: float | None = None,
     ) -> Verifier:
         """A verifier of candidates for ``original``.
 
@@ -196,16 +197,21 @@ class Environment:
             inputs: the inputs for the comparison; by default those of the environment.
             isolate: run models in processes with a memory limit; by default if ``original`` requires it.
             signature: the required interface of candidates; by default that of ``original``.
+            work: limit on the estimated CPU seconds of runs.
         """
         from graphopt.verification.verifier import Verifier
 
         settings = self.settings
+        if isolate is None:
+            # models run in processes with a limit on every device that survives a fork
+            isolate = not self.device.capabilities.forkable and self.is_heavy(self.load(original))
         return Verifier(
             in_ort_readable_form(original, settings.allow_external),
             options=inputs or self.inputs,
             device=self.device,
             seconds=settings.verify_seconds,
-            isolate=self.is_heavy(self.load(original)) if isolate is None else isolate,
+            work=work,
+            isolate=isolate,
             memory=settings.memory_limit,
             cpu_level=settings.cpu_level,
             allow_external=settings.allow_external,

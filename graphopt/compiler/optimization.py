@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from graphopt.rewrite.fusion_explanation import Explanation
     from graphopt.verification.verdict import Verdict
 
+#: Share of the limit on the time of verification that runs take according to estimates: optimizing should not
+#: cost much more than it does without verification.
+_ESTIMATED_SHARE = 1 / 16
+
 
 class Result(NamedTuple):
     """The result of :func:`optimize`: an optimized model and its report; it unpacks as this pair.
@@ -162,7 +166,8 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
             verifier = env.verifier(
                 original if reference is None else reference,
                 attempt.inputs,
-                isolate=env.is_heavy(candidate),
+                isolate=not env.device.capabilities.forkable and env.is_heavy(candidate),
+                work=settings.verify_seconds * _ESTIMATED_SHARE,
                 signature=None if reference is None else Signature.of(candidate),
             )
             attempt = replace(attempt, verifier=stack.enter_context(verifier), verify=settings.verify)

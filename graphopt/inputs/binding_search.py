@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from graphopt.errors import ResourceLimit
@@ -54,6 +54,7 @@ def find_valid_bindings(
     seconds: float = 10,
     typical: bool = False,
     clock: Callable[[], float] = time.process_time,
+    admits: Callable[[Mapping[str, int], int], bool] = lambda binding, found: True,
 ) -> BindingSearch:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
@@ -69,8 +70,9 @@ def find_valid_bindings(
             value.
         typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
         clock: CPU time in seconds, by default of this process.
+        admits: whether a binding is worth the time of its runs, given the number of those found.
     """
-    search = _Search(inputs, attempt, seconds, clock)
+    search = _Search(inputs, attempt, seconds, clock, admits)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
     for rank in ranks:
         inputs.use_rank(rank)
@@ -98,10 +100,18 @@ def find_valid_bindings(
 
 
 class _Search:
-    def __init__(self, inputs: Inputs, attempt: Attempt, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        attempt: Attempt,
+        seconds: float,
+        clock: Callable[[], float],
+        admits: Callable[[Mapping[str, int], int], bool],
+    ) -> None:
         self._inputs = inputs
         self._attempt = attempt
         self._clock = clock
+        self._admits = admits
         self._stop = (clock() + seconds, time.monotonic() + _WAITING * seconds)
         self._tried: set[tuple[object, ...]] = set()
         self._remaining_errors = _ERRORS_PER_SEARCH
@@ -119,6 +129,8 @@ class _Search:
                 binding = self._inputs.binding(wanted_binding)
                 key = (restriction, *binding.items())
                 if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
+                    break
+                if self.found.valid and not self._admits(binding, len(self.found.valid)):
                     break
                 self._tried.add(key)
                 self.found.tries += 1

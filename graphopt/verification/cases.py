@@ -1,11 +1,11 @@
-"""The cases of a verifier: inputs, and the original's outputs for them."""
+"""Gather the cases of a verifier: find inputs, and run the original on them."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
@@ -15,9 +15,10 @@ from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.empty_tensor_faults import Unreliable
-from graphopt.verification.numeric_traits import Randomness
-from graphopt.verification.output_comparison import Deviation, identical, largest_deviations, nbytes
+from graphopt.verification.case import Case, Cases
+from graphopt.verification.comparison_plan import LEVELS, ComparisonPlan
+from graphopt.verification.output_comparison import identical, largest_deviations
+from graphopt.verification.random_outputs import AGAIN, repeat
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
 #: Distributions, the most informative first; ``special``, ``large`` and ``huge`` are compared more leniently.
@@ -40,75 +41,6 @@ _TIMEOUTS = 4
 _LOST = 8.0
 #: Bytes of inputs and outputs of all cases beyond which no more distributions are tried.
 _MEMORY = 1 << 29
-#: Additional runs that detect random outputs; numbers drawn from few values may agree by chance.
-_AGAIN = 10
-#: Number of elements below which even this number of runs may agree by chance.
-_FEW = 64
-
-
-@dataclass
-class Case:
-    """One set of inputs with the original's outputs.
-
-    Attributes:
-        binding: sizes of the dynamic dims, as text.
-        distribution: distribution of the inputs.
-        feeds: inputs by name.
-        off: outputs without onnxruntime's optimizations.
-        default: outputs of a default session; ``None`` if the original fails in it.
-        noise: per output and tensor, the largest deviation of ``default`` from ``off``.
-        random: indices of outputs that change from run to run.
-        random_shapes: indices of outputs whose shapes also change.
-        varying: indices of outputs that differed in every run. Random numbers that are drawn from few values,
-            or in small tensors, may repeat.
-        input_sensitivity: per output and tensor, the deviation from ``off`` with differently rounded inputs;
-            ``None`` until computed.
-        rounding_sensitivity: the same with differently rounded inputs or intermediate results.
-        empty: whether a dynamic dim has size 0.
-        unreliable: outputs that empty tensors make unreliable; ``None`` until computed.
-    """
-
-    binding: str
-    distribution: Distribution
-    feeds: Feeds
-    off: list[Any]
-    default: list[Any] | None
-    noise: list[list[float]]
-    random: frozenset[int] = frozenset()
-    random_shapes: frozenset[int] = frozenset()
-    varying: frozenset[int] = frozenset()
-    input_sensitivity: list[list[Deviation]] | None = None
-    rounding_sensitivity: list[list[Deviation]] | None = None
-    empty: bool = False
-    unreliable: Unreliable | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the feeds and the outputs."""
-        return nbytes([*self.feeds.values(), self.off, *([] if self.default is self.off else [self.default])])
-
-
-@dataclass
-class Cases:
-    """All cases of one original, and the inputs on which it fails.
-
-    Attributes:
-        found: cases with sizes of at least 1.
-        skipped: inputs that fail or were not tried, with reasons.
-        refusal: the reason why the original runs on no inputs.
-        crash: the crash of the process that loaded the original.
-        slow: whether no run of the original ended in time.
-        valid: bindings that the original accepts.
-        is_single: whether only the first case has a default session.
-    """
-
-    found: list[Case] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    refusal: str | None = None
-    crash: ProcessCrashed | None = None
-    slow: bool = False
-    valid: list[ValidBinding] = field(default_factory=list)
-    is_single: bool = False
 
 
 def gather_cases(
@@ -119,6 +51,8 @@ def gather_cases(
     seconds: float,
     quick: float = QUICK,
     is_single: bool = False,
+    cost: Callable[[Mapping[str, int]], float] = lambda sizes: 0.0,
+    work: float = math.inf,
 ) -> Cases:
     """Find bindings that ``original`` accepts and make cases: at least one for each binding.
 
@@ -131,7 +65,11 @@ def gather_cases(
         quick: seconds of CPU time for one run, unless no run ends in that time.
         is_single: whether only one session fits into memory: only the first case has a default session,
             because each change of the session costs the time of its creation.
+        cost: the estimated CPU seconds of one run, by the sizes of dynamic dims.
+        work: limit on the estimated CPU seconds of all runs, of the original and of one candidate. Ordinary
+            inputs at two bindings are always compared.
     """
+    plan = ComparisonPlan(cost, work)
     begin = original.spent
     stop = time.monotonic() + SLACK * seconds
     try:
@@ -169,7 +107,9 @@ def gather_cases(
         return original.spent + time.process_time()
 
     patience, original.seconds = original.seconds, quick
-    search: BindingSearch = find_valid_bindings(inputs, attempt, seconds=_SEARCH, clock=clock)
+    search: BindingSearch = find_valid_bindings(
+        inputs, attempt, seconds=_SEARCH, clock=clock, admits=plan.admits
+    )
     if not search.valid and crashes and crashes == out_of_time:
         # no run is quick: use a single binding with the full time limit
         original.seconds = patience
@@ -183,24 +123,17 @@ def gather_cases(
         cases.slow = bool(out_of_time)
         return cases
     for valid, (feeds, off) in zip(search.valid, ran, strict=True):
-        first = not cases.found
-        cases.found.append(
-            _complete(
-                valid,
-                "normal",
-                feeds,
-                off,
-                original,
-                again=_AGAIN if random else int(first),
-                default=first or not is_single,
-            )
-        )
+        default = not (is_single and cases.found)
+        plan.charge(valid.binding, LEVELS if default else 1)
+        again = AGAIN if random else 0
+        cases.found.append(_complete(valid, "normal", feeds, off, original, again=again, default=default))
     if (reason := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, reason))
     timed_out: list[Distribution] = []
-    for distribution, valid in _in_order(search.valid):
+    for distribution, valid in _in_order(plan.sorted_for_values(search.valid)):
         late = original.spent - begin > seconds or time.monotonic() > stop
-        cause = "time" if late else ""
+        levels = plan.affordable(valid.binding)
+        cause = "time" if late or not levels else ""
         if sum(case.nbytes for case in cases.found) > _MEMORY:
             cause = "memory"
         if distribution in timed_out:
@@ -208,12 +141,16 @@ def gather_cases(
                 Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
             )
         elif not cause:
-            if isinstance(
-                _add(cases, inputs, original, valid, distribution, random, default=not is_single),
-                ResourceLimit,
-            ):
+            known, default = len(cases.found), levels == LEVELS and not is_single
+            fault = _add(cases, inputs, original, valid, distribution, random, default=default)
+            if isinstance(fault, ResourceLimit):
                 timed_out.append(distribution)
                 stopped()
+            elif len(cases.found) > known:
+                plan.charge(valid.binding, levels)
+                if levels < LEVELS:
+                    where = f"{_where(valid, distribution)}, optimizations default"
+                    cases.skipped.append(Skipped(where, "time"))
         else:
             cases.skipped.append(Skipped(_where(valid, distribution), cause))
     return cases
@@ -238,31 +175,6 @@ def _default_crash(original: Runner) -> str | None:
     return None
 
 
-def share_random_outputs(cases: Sequence[Case], randomness: Randomness) -> None:
-    """Treat small outputs that are random, or depend on random numbers, as random in all cases.
-
-    A few random numbers, such as the zeros of a Dropout, may agree in all runs by chance: onnxruntime's
-    generators start from seeds that depend on the place of the operator, and may give equal first numbers.
-
-    If no random numbers are drawn, outputs that change from run to run in one case count as random in all:
-    they contain unwritten memory or a state, and may be equal in two runs by chance.
-    """
-    if not randomness.draws:
-        _share_unreproducible_outputs(cases)
-        return
-    drawn = sorted(randomness.indices.union(*(case.random for case in cases)))
-    for case in cases:
-        small = [place for place in drawn if getattr(case.off[place], "size", 0) < _FEW]
-        case.random |= frozenset(small)
-
-
-def _share_unreproducible_outputs(cases: Sequence[Case]) -> None:
-    garbage = frozenset[int]().union(*(case.random for case in cases))
-    shapes = frozenset[int]().union(*(case.random_shapes for case in cases))
-    for case in cases:
-        case.random, case.random_shapes = garbage, shapes
-
-
 def empty_cases(inputs: Inputs, original: Runner, known: Cases, *, random: bool) -> Cases:
     """Cases with a dynamic dim of size 0 that ``original`` (in a child) accepts, like those of ``known``."""
     cases = Cases()
@@ -272,11 +184,8 @@ def empty_cases(inputs: Inputs, original: Runner, known: Cases, *, random: bool)
     original.seconds = QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
-            # some kernels leave results for empty inputs uninitialized: run more than once
-            valid_binding = ValidBinding(binding, base.restriction)
-            failure = _add(
-                cases, inputs, original, valid_binding, "normal", True, default=not known.is_single
-            )
+            one = ValidBinding(binding, base.restriction)
+            failure = _add(cases, inputs, original, one, "normal", random, default=not known.is_single)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
                 cause = "a crash of the original" if crashed else "a limit on time or memory"
@@ -303,9 +212,8 @@ def _add(
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
             return None
         off = original.run("off", feeds)
-        case = _complete(
-            valid, distribution, feeds, off, original, again=_AGAIN if random else 0, default=default
-        )
+        again = AGAIN if random else 0
+        case = _complete(valid, distribution, feeds, off, original, again=again, default=default)
     except (RuntimeFailure, ResourceLimit) as failure:
         cases.skipped.append(Skipped(_where(valid, distribution), ORIGINAL_FAILS, str(failure)))
         return failure
@@ -341,24 +249,9 @@ def _complete(
         optimized = off  # stored once
     case = Case(describe(valid.binding), distribution, feeds, off, optimized, noise)
     case.varying = frozenset(range(len(off)) if again else ())
-    previous = off
-    for _ in range(again):
-        try:
-            other = original.run("off", feeds)
-        except ResourceLimit:  # the first run took almost all of the time limit
-            return case
-        changed = _differing(off, other)
-        case.random |= frozenset(changed)
-        case.varying &= frozenset(changed) & frozenset(_differing(previous, other))
-        previous = other
-        case.random_shapes |= frozenset(
-            place for place in changed if float("inf") in largest_deviations(off[place], other[place])
-        )
+    if again:
+        repeat(case, original, again)
     return case
-
-
-def _differing(one: Sequence[Any], other: Sequence[Any]) -> list[int]:
-    return [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if not identical(a, b)]
 
 
 def _same_feeds(a: Feeds, b: Feeds) -> bool:

@@ -16,7 +16,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
-from graphopt.verification.cases import Case
+from graphopt.verification.case import Case
 from graphopt.verification.ill_conditioning import excuse_for
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.verification.cases import Case
+from graphopt.verification.case import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import (

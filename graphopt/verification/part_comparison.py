@@ -16,7 +16,8 @@ from graphopt.ort.model_runs import RemoteRuns, Runner, SessionMemory
 from graphopt.ort.session import Optimizations
 from graphopt.util.text_tables import counted
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
-from graphopt.verification.cases import Case, gather_cases
+from graphopt.verification.case import Case
+from graphopt.verification.cases import gather_cases
 from graphopt.verification.model_parts import Part, Region, split_in_parts
 from graphopt.verification.numeric_traits import numeric_traits_of, randomness_of
 from graphopt.verification.output_comparison import largest_deviations, nbytes

@@ -10,7 +10,7 @@ import numpy as np
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ort.model_runs import Runner
-from graphopt.verification.cases import Case
+from graphopt.verification.case import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.output_comparison import Deviation, discrete_deviations, sensitivities
 from graphopt.verification.tolerances import INPUT_PERTURBATIONS

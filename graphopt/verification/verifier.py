@@ -54,9 +54,11 @@ holds for outputs that depend on memory that onnxruntime leaves unwritten
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from graphopt import ir
@@ -72,20 +74,16 @@ from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
-from graphopt.verification.cases import (
-    QUICK,
-    Case,
-    Cases,
-    empty_cases,
-    gather_cases,
-    share_random_outputs,
-)
+from graphopt.verification.case import Case, Cases, cases_like, wrongly_declared
+from graphopt.verification.cases import QUICK, empty_cases, gather_cases
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.load_comparison import load_failures
 from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.part_comparison import compare_in_parts, parts_refusal
 from graphopt.verification.perturb_rounding import with_inner_rounding
+from graphopt.verification.random_outputs import find_unsteady_outputs, share_random_outputs
+from graphopt.verification.run_cost import RunCost
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
@@ -117,6 +115,8 @@ class Verifier:
         device: the device that runs the models.
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: CPU seconds for runs; after about half of it, only the most discriminating inputs are tried.
+        work: estimated CPU seconds for runs, which limit the number of comparisons independently of the
+            machine and its load; ``None`` for no limit.
         empty: also try dynamic dims of size 0.
         isolate: use child processes on any device. On the CPU, every model runs in a child process; on other
             devices, only models that may crash or diverge, and runs with dims of size 0.
@@ -141,6 +141,7 @@ class Verifier:
         device: Device = CPU,
         threads: int | None = None,
         seconds: float = 10.0,
+        work: float | None = None,
         empty: bool = True,
         isolate: bool = False,
         memory: int | None = None,
@@ -178,8 +179,11 @@ class Verifier:
         self._empty_tensors = EmptyTensors(
             self._artifact.model, lambda source: self._runners.runner(source, isolated=True)
         )
+        self._work = work
+        self._run_cost = None if work is None else RunCost.of(model)
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
+        self._empty_runner: Runner | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -265,7 +269,7 @@ class Verifier:
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
         known = (self._cases, self._empty_cases)
-        found = [case for cases in known if cases is not None for case in _cases_like(cases.found, row)]
+        found = [case for cases in known if cases is not None for case in cases_like(cases.found, row)]
         return found[0].feeds if found else None
 
     def _perturb(self) -> Runner | None:
@@ -290,7 +294,7 @@ class Verifier:
         model = artifact.model()
         changes: list[Change] = []
         if signature:
-            distrusted = self._wrongly_declared(cases)
+            distrusted = wrongly_declared(self._signature, cases.found)
             changes = diff(self._required_signature, Signature.of(model), distrusted=distrusted)
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
@@ -313,7 +317,7 @@ class Verifier:
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
-        rows, skipped = [], [*cases.skipped]
+        rows = []
         for form in forms:
             runs = self._runners.candidate(artifact.source, model, form)
             comparison = CandidateComparison(
@@ -330,16 +334,18 @@ class Verifier:
                 empties=self._empties,
                 perturbed=self._perturb,
                 unreliable=self._unreliable_in,
+                unsteady=partial(self._unsteady_in, cases, self._original),
             )
-            found = comparison.rows(_cases_like(cases.found, like))
+            found = comparison.rows(cases_like(cases.found, like))
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
-                skipped += empty.skipped if form is None else []
                 if isinstance(runs, Runs):
                     runs = self._runners.candidate(artifact.source, model, form, empty=True)
-                comparison = replace(comparison, candidate=runs, original=None)
-                found += comparison.rows(_cases_like(empty.found, like))
+                unsteady = partial(self._unsteady_in, empty, self._empty_original())
+                comparison = replace(comparison, candidate=runs, original=None, unsteady=unsteady)
+                found += comparison.rows(cases_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
+        skipped = [one for known in (cases, self._empty_cases) if known is not None for one in known.skipped]
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:
@@ -355,6 +361,8 @@ class Verifier:
                     seconds=self.seconds / 2,
                     quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
                     is_single=self._runners.memory_plan.sessions.is_single,
+                    cost=(self._run_cost or RunCost()).seconds,
+                    work=math.inf if self._work is None else self._work,
                 )
                 share_random_outputs(self._cases.found, self._random)
                 if self._cases.found:
@@ -368,32 +376,22 @@ class Verifier:
             case.unreliable = self._empty_tensors.unreliable(case.feeds) if may else Unreliable()
         return case.unreliable
 
+    def _unsteady_in(self, cases: Cases, original: Runner, case: Case) -> bool:
+        """Whether outputs change from run to run, although no operator draws random numbers."""
+        return not self._random.draws and find_unsteady_outputs(case, cases, original)
+
+    def _empty_original(self) -> Runner:
+        """The original for dims of size 0, in a child."""
+        if self._empty_runner is None:
+            isolated = self._runners.isolated
+            source = self._artifact.source
+            self._empty_runner = self._original if isolated else self._runners.runner(source, isolated=True)
+        return self._empty_runner
+
     def _gathered_empty(self, cases: Cases) -> Cases:
         if self._empty_cases is None:
             assert self._inputs is not None
-            original = self._original
-            if not self._runners.isolated:
-                original = self._runners.runner(self._artifact.source, isolated=True)
-            self._empty_cases = empty_cases(self._inputs, original, cases, random=self._random.varies)
+            self._empty_cases = empty_cases(
+                self._inputs, self._empty_original(), cases, random=self._random.varies
+            )
         return self._empty_cases
-
-    def _wrongly_declared(self, cases: Cases) -> set[str]:
-        """Outputs whose declared shape contradicts a run of the original."""
-        found = set()
-        for case in cases.found:
-            for port, value in zip(self._signature.outputs, case.off, strict=True):
-                shape = getattr(value, "shape", None)
-                if port.dims is None or shape is None or port.kind != "tensor":
-                    continue
-                pairs = zip(port.dims, shape, strict=False)
-                if len(port.dims) != len(shape) or any(
-                    isinstance(dim, int) and dim != size for dim, size in pairs
-                ):
-                    found.add(port.name)
-        return found
-
-
-def _cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
-    """The cases with the inputs of ``row``; all cases if ``row`` is ``None``."""
-    where = None if row is None else (row.binding, row.distribution)
-    return [case for case in cases if where in (None, (case.binding, case.distribution))]

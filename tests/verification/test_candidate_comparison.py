@@ -14,7 +14,7 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.verification.candidate_comparison import CandidateComparison
-from graphopt.verification.cases import Case
+from graphopt.verification.case import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import Deviation

@@ -12,9 +12,13 @@ from graphopt.errors import ResourceLimit
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import DISTRIBUTIONS, Cases, empty_cases, gather_cases
+from graphopt.verification.case import Cases
+from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
+from graphopt.verification.random_outputs import find_unsteady_outputs
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
+
+NEG = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
 
 
 class Flaky:
@@ -34,10 +38,65 @@ class Flaky:
 
 @pytest.mark.parametrize(("runs", "found"), [(0, 0), (2, 0), (100, 1)])
 def test_inputs_with_intermittent_failures_are_skipped(runs: int, found: int) -> None:
-    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    cases = empty_cases(inputs, Flaky(runs), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=False)
+    inputs = Inputs(parse(NEG))
+    cases = empty_cases(inputs, Flaky(runs), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=True)
     assert len(cases.found) == found
     assert bool(cases.skipped) is not bool(found)
+
+
+def test_a_difference_of_an_original_that_fails_in_repetitions_is_skipped() -> None:
+    cases = empty_cases(Inputs(parse(NEG)), Flaky(2), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=False)
+    (case,) = cases.found
+    assert not cases.skipped
+    assert find_unsteady_outputs(case, cases, Flaky(1)) is False
+    assert case.flaky
+    assert [skipped.cause for skipped in cases.skipped] == ["the original fails"]
+
+
+class Unsteady:
+    """Returns another number in each run."""
+
+    def __init__(self) -> None:
+        self.seconds, self.spent, self.runs = None, 0.0, 0
+
+    def load(self, level: str) -> None:
+        pass
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        self.runs += 1
+        return [np.full((100,), self.runs, np.float32)]
+
+
+def test_outputs_that_change_from_run_to_run_are_found_after_a_difference() -> None:
+    original = Unsteady()
+    cases = gather_cases(Inputs(parse(NEG)), original, random=False, seconds=100)
+    runs = original.runs
+    assert runs == 2 * len(cases.found), "one run at each level"
+    assert find_unsteady_outputs(cases.found[0], cases, original)
+    assert all(case.random == {0} for case in cases.found)
+    runs = original.runs
+    assert find_unsteady_outputs(cases.found[0], cases, original) and original.runs == runs
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.02, 1.0])
+def test_estimated_time_limits_comparisons_independently_of_speed(seconds: float) -> None:
+    def count(original: Any) -> list[tuple[str, str, bool]]:
+        cases = gather_cases(
+            Inputs(parse(NEG)),
+            original,
+            random=False,
+            seconds=1e6,
+            cost=lambda sizes: seconds * sizes["N"],
+            work=0.5,
+        )
+        assert len(cases.found) + len(cases.skipped) > 2
+        return [(case.binding, case.distribution, case.default is None) for case in cases.found]
+
+    found = count(Slow())
+    assert found == count(Unsteady())
+    assert len({binding for binding, distribution, _ in found if distribution == "normal"}) >= 2
+    kinds = {distribution for _, distribution, _ in found}
+    assert kinds == {"normal"} if seconds == 1 else kinds > {"normal"}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +111,7 @@ def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, c
         def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
             raise failure
 
-    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    inputs = Inputs(parse(NEG))
     last = empty_cases(inputs, Failing(0), Cases(valid=[ValidBinding({"N": 2}, 0)]), random=False).skipped[-1]
     assert (last.cause, last.detail) == (cause, str(failure))
 
@@ -79,7 +138,7 @@ class Endless:
 
 
 def test_timed_out_runs_do_not_count_towards_the_time_limit() -> None:
-    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    inputs = Inputs(parse(NEG))
     original = Endless()
     cases = gather_cases(inputs, original, random=False, seconds=5, quick=1)
     assert {case.distribution for case in cases.found} >= {"normal", "large"}
@@ -103,9 +162,9 @@ class Slow:
         return [feeds["x"]]
 
 
-@pytest.mark.parametrize("seconds", [18, 22, 26, 30, 1000])
+@pytest.mark.parametrize("seconds", [17, 21, 25, 28, 1000])
 def test_each_distribution_is_tried_before_further_sizes(seconds: int) -> None:
-    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    inputs = Inputs(parse(NEG))
     cases = gather_cases(inputs, Slow(), random=False, seconds=seconds)
     kinds = [distribution for distribution in DISTRIBUTIONS[1:] if distribution != "overridden"]
     sizes = [sum(case.distribution == kind for case in cases.found) for kind in kinds]

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runs
 from graphopt.verification.candidate_comparison import CandidateComparison
-from graphopt.verification.cases import Case
+from graphopt.verification.case import Case
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.verifier import Verifier

@@ -14,8 +14,9 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.crash_risks import crash_risk
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import Case, share_random_outputs
+from graphopt.verification.case import Case
 from graphopt.verification.numeric_traits import Randomness, numeric_traits_of
+from graphopt.verification.random_outputs import share_random_outputs
 from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from graphopt.verification.verifier import Verifier, verify

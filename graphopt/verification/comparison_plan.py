@@ -1,0 +1,55 @@
+"""The comparisons that a limit on estimated time admits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt.inputs.binding_search import ValidBinding
+
+#: Number of onnxruntime's optimization levels that are compared.
+LEVELS = 2
+#: Number of bindings that are compared, however long their runs take.
+_BINDINGS = 2
+#: Number of distributions for which a binding should leave time.
+_KINDS = 8
+
+
+@dataclass
+class ComparisonPlan:
+    """The comparisons that a limit on estimated time admits.
+
+    Attributes:
+        cost, work: as for :func:`graphopt.verification.cases.gather_cases`.
+        spent: estimated seconds of the comparisons so far.
+    """
+
+    cost: Callable[[Mapping[str, int]], float]
+    work: float
+    spent: float = 0.0
+
+    def charge(self, binding: Mapping[str, int], levels: int) -> None:
+        """Count runs of both models at a number of levels."""
+        self.spent += 2 * levels * self.cost(binding)
+
+    def admits(self, binding: Mapping[str, int], found: int) -> bool:
+        """Whether to search for a further binding, after ``found`` ones: at least two are compared.
+
+        All bindings together take at most half of the time.
+        """
+        needed = 2 * LEVELS * (found + 1) * self.cost(binding)
+        return found < _BINDINGS or needed <= self.work / 2
+
+    def affordable(self, binding: Mapping[str, int]) -> int:
+        """The number of levels at which one more case fits into the limit; the first has no optimizations."""
+        step = 2 * self.cost(binding)
+        return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), 0)
+
+    def sorted_for_values(self, found: Sequence[ValidBinding]) -> Sequence[ValidBinding]:
+        """The bindings for further distributions, the preferred one last.
+
+        That is the last one found, unless only a cheaper one leaves time for several distributions.
+        """
+        if self.spent + 2 * _KINDS * self.cost(found[-1].binding) <= self.work:
+            return found
+        return sorted(found, key=lambda valid: -self.cost(valid.binding))
