@@ -79,6 +79,10 @@ class InputOptions:
         return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
 
 
+#: The start of the name of an input that is the shape of another one: ``ids:2x128,`` in ``ids:2x128,lens``.
+_JOINED = re.compile(r"(.+:\s*\[?\d+(?:\s*x\s*\d+)*\]?)\s*,")
+
+
 def parse_shape(text: str) -> tuple[str, Shape]:
     """Parse ``name:1,3,224,224`` or ``name:[1,3]``; the name may contain colons, ``name:`` is a scalar.
 
@@ -297,7 +301,13 @@ class Inputs:
     def _known_name(self, name: str) -> str:
         if name in self._ports:
             return name
-        raise unknown("input", name, self._ports)
+        error = unknown("input", name, self._ports)
+        if joined := _JOINED.match(name):
+            other = name[joined.end() :].strip()
+            error.hint = (
+                f"repeat the option for each input: --input-shape {joined[1].strip()} --input-shape {other}:…"
+            )
+        raise error
 
     def _fit(self, name: str, array: Any) -> Any:
         """``array`` converted to the element type of the input, if no value changes except by rounding.

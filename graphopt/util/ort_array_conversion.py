@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from onnxruntime import OrtValue
+    from onnxruntime import InferenceSession, OrtValue
 
 
 class LowType(NamedTuple):
@@ -140,10 +140,10 @@ def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
 
 
 def from_ort_value(value: OrtValue) -> Any:
-    """The contents of a tensor on the CPU as a numpy array that owns its memory.
+    """The contents of a tensor, on the CPU or a GPU, as a numpy array that owns its memory.
 
     Raises:
-        RuntimeFailure: the value is a sequence or a map.
+        RuntimeFailure: the value is a sequence or a map, or its device can't be read.
     """
     low = LOW_TYPES.get(value.data_type())
     if low is None:
@@ -152,9 +152,49 @@ def from_ort_value(value: OrtValue) -> Any:
                 f"onnxruntime can't give a {value.data_type()} beside types that numpy lacks"
             )
         return np.array(value.numpy())  # a view, perhaps of the memory of another array
-    size = value.tensor_size_in_bytes()
-    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    size, device = value.tensor_size_in_bytes(), value.device_name().lower()
+    if not size:
+        data = b""
+    elif device == "cpu":
+        data = ctypes.string_at(value.data_ptr(), size)
+    else:  # the address is one of the device, and OrtValue.numpy lacks the element type
+        data = bytes_on_device(device, value.data_ptr(), size)
     return unpack(data, low, tuple(value.shape()))
+
+
+def bytes_on_device(device: str, address: int, size: int) -> bytes:
+    """A copy of ``size`` bytes at ``address`` in the memory of ``device``, such as ``cuda``.
+
+    A session for the device reads the bytes as numbers of 8 bits, a type that all devices support. Addresses
+    of CUDA are unique among the GPUs of a process, so that the index of the GPU does not matter.
+
+    Raises:
+        RuntimeFailure: onnxruntime has no provider for the device.
+    """
+    session = _copying_session(device)
+    binding = session.io_binding()
+    binding.bind_input("x", device, 0, np.uint8, [size], address)
+    binding.bind_output("y", "cpu")
+    session.run_with_iobinding(binding)
+    found: bytes = binding.copy_outputs_to_cpu()[0].tobytes()
+    return found
+
+
+@functools.cache
+def _copying_session(device: str) -> InferenceSession:
+    """A session on ``device`` that copies numbers of 8 bits."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    provider = f"{device.upper()}ExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise RuntimeFailure(f"values in the memory of the device {device!r} can't be read")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.UINT8, ["N"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "copy", [x], [y])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
 
 
 def pack(array: np.ndarray[Any, Any], bits: int) -> bytes:

@@ -103,6 +103,16 @@ _CASES: dict[str, tuple[int, str, str]] = {
         "  d = Slice(x, m, n, o, m)  f = Slice(x, z, t, o)  g = Slice(x, m, e, o)  i = Slice(x, t, o, o, m)"
         "  j = Slice(x, z, e, o, t)",
     ),
+    "slice of opset 10": (
+        10,
+        "float[b,s,8] x, float[k] y",
+        "o = Constant<value=int64[1] {1}>()  m = Constant<value=int64[1] {-1}>()"
+        "  t = Constant<value=int64[1] {3}>()  z = Constant<value=int64[1] {0}>()"
+        "  e = Constant<value=int64[1] {9223372036854775807}>()  p = Constant<value=int64[1] {-3}>()"
+        "  i = Constant<value=int64[1] {2147483647}>()  n = Shape(y)  a = Slice(x, o, e, o)"
+        "  c = Slice(x, z, m, o)  d = Slice(x, z, p, o)  f = Slice(x, p, m, o)  g = Slice(x, o, i, o)"
+        "  j = Slice(x, z, t, o)  q = Slice(x, z, n, o)  r = Slice(x, z, e, o, t)  u = Slice(x, m, p, o)",
+    ),
     "slice by sizes": (
         17,
         "float[b,s,8] x, float[k] y",

@@ -474,3 +474,13 @@ def test_damaged_archives_are_errors(tmp_path, kind):
         path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(UsageError, match=r"f\.npz is no numpy file of plain arrays"):
         Inputs(parse(MODEL), InputOptions.parse(files=[str(path)]))
+
+
+@pytest.mark.parametrize("text", ["ids:2x128,lens:3", "ids:[2x128], lens:3", "ids:2,lens:3"])
+def test_shapes_of_several_inputs_are_separate_options(text: str) -> None:
+    model = parse("g (int64[N, L] ids, int64[N] lens) => (int64[N, L] y) { y = Identity(ids) }")
+    with pytest.raises(UsageError) as error:
+        Inputs(model, InputOptions.parse([text]))
+    hint = error.value.hint or ""
+    assert hint.startswith("repeat the option for each input: --input-shape ids:")
+    assert hint.endswith(" --input-shape lens:…")

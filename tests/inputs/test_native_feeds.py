@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import graphopt
 from graphopt import api, ir
-from graphopt.errors import UsageError
+from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.util.ort_array_conversion import native, native_feeds
+from graphopt.util import ort_array_conversion
+from graphopt.util.ort_array_conversion import (
+    LOW_TYPES,
+    bytes_on_device,
+    from_ort_value,
+    native,
+    native_feeds,
+    to_ort_value,
+)
 from tests.model_testing import parse
 
 TEXT = "m (float[N, 4] x) => (float[N, 4] y) { v = Abs (x) y = Neg (v) }"
@@ -118,3 +127,42 @@ def test_training_on_arrays_in_another_byte_order() -> None:
     assert losses[0] == losses[1] and losses[0][0] == 5
     with pytest.raises(UsageError, match="masked"):
         trainer.step({"x": np.ma.masked_less(np.ones((3, 2), np.float32), 3)})
+
+
+class OnDevice:
+    """An OrtValue whose memory the CPU must not read, because it is on another device."""
+
+    def __init__(self, value: onnxruntime.OrtValue) -> None:
+        self._value = value
+
+    def device_name(self) -> str:
+        return "cuda"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._value, name)
+
+
+@pytest.mark.parametrize("type_", ["tensor(bfloat16)", "tensor(float8e4m3fn)", "tensor(int4)"])
+@pytest.mark.parametrize("shape", [(3, 5), (), (0, 2)])
+def test_values_on_a_device_are_copied_by_the_device(
+    monkeypatch: pytest.MonkeyPatch, type_: str, shape: tuple[int, ...]
+) -> None:
+    count = int(np.prod(shape))
+    array = (np.arange(count) % 7).reshape(shape).astype(LOW_TYPES[type_].dtype)
+    value = to_ort_value(array, type_)
+    copies = []
+
+    def copy(device: str, address: int, size: int) -> bytes:
+        copies.append(device)
+        return bytes_on_device("cpu", address, size)
+
+    monkeypatch.setattr(ort_array_conversion, "bytes_on_device", copy)
+    found = from_ort_value(OnDevice(value))
+    assert found.dtype == array.dtype and found.shape == shape
+    np.testing.assert_array_equal(found.astype(np.float32), array.astype(np.float32))
+    assert copies == ["cuda"] * (count > 0)
+
+
+def test_unknown_devices_are_one_error() -> None:
+    with pytest.raises(RuntimeFailure, match="device 'npu' can't be read"):
+        bytes_on_device("npu", 0, 1)
