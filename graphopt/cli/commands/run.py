@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.inputs.run_once import TimedRun
     from graphopt.ort.devices import Device
+    from graphopt.ort.session_options import SessionChoice
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
 
 EXAMPLE = """
 graphopt run model.onnx
@@ -94,80 +98,150 @@ def command(
         return executor_runs.run_all(run, model, chosen, cuda_graph=cuda_graph, check_sizes=check_sizes)
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
-    from graphopt.cli.views.variants import choice_dict, choice_notes
-    from graphopt.ir.signature import Signature
-    from graphopt.ort.session_options import recommended
-    from graphopt.specialization.bundle.loaded_bundle import Bundle
-    from graphopt.specialization.bundle.names import GENERAL_NAME
-    from graphopt.specialization.bundle.run_once import run_bundle_once
-    from graphopt.specialization.shared_buffer_checks import shared_names
-    from graphopt.timing.bench import cuda_options
     from graphopt.util import npz
 
     check_file(output, [".npz"])
     resolve_options.check_trusted(model, trusted=trusted)
-    bundle, libraries = None, tuple[str, ...]()
-    if api.is_bundle(model):
-        bundle = Bundle(
-            model,
-            optimizations=optimizations,
-            session_options=session_options,
-            trusted=trusted,
-            kernels=kernels,
-            cuda_graph=cuda_graph,
-            check_sizes=check_sizes,
-        )
-    loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
-    pairs = tuple(run.options.get("share_buffers", ()))
-    shared = shared_names(pairs, Signature.of(loaded)) if pairs else {}
-    device = resolve_options.chosen_device(run) if bundle is None else bundle.device
-    cuda_options(device, cuda_graph=cuda_graph)
-    with run.console.progress("running") as advance:
-        if bundle is None:
-            libraries = resolve_options.libraries_of(run, loaded, device, kernels, advance).paths
-            trial = run.compiler.try_out(
-                loaded,
-                optimizations=optimizations,
-                session_options=session_options,
-                libraries=libraries,
-                check_sizes=check_sizes,
-            )
-            if cuda_graph:
-                trial = _replayed(run, loaded, trial, device, optimizations, session_options)
-        else:
-            trial = run_bundle_once(bundle, run.compiler.inputs, pairs)
-    choice = recommended(loaded, device)
-    used = session_options and not choice.plain
+    how = _Session(optimizations, session_options, kernels, trusted, cuda_graph, check_sizes)
+    done = _run_bundle(run, model, how) if api.is_bundle(model) else _run_model(run, model, how)
     if output is not None:
-        npz.write(output, trial.outputs)
-    notes = []
-    if used:
-        notes.append(f"  session options of the model: {choice}")
-        if choice.remark is not None:
-            notes.append(f"  warning: {choice.remark}")
-    if bundle is not None:
-        run.record.merge(bundle.record.hints, bundle.record.counters)
-        notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
-        notes += [f"  {remark}" for remark in bundle.remarks]
-    notes += [f"  wrote {target} over {source}" for target, source in shared.items()]
-    notes.append(f"  ran in {human_seconds(trial.seconds)}")
-    if output is not None:
-        notes.append(f"  wrote     {output}")
+        npz.write(output, done.trial.outputs)
     return Output(
-        {
-            **({} if bundle is None else choice_dict(bundle, trial.feeds)),
-            "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
-            "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
-            "session_options": choice.to_dict() if used else {},
-            "libraries": list(libraries),
-            **({"shared_buffers": shared} if shared else {}),
-            "seconds": trial.seconds,
-        },
-        [_table(trial)],
-        notes=notes,
+        _data(done),
+        [_table(done.trial)],
+        notes=_notes(run, done, output),
         record=run.record,
         is_verbose=run.verbose > 0,
     )
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The options of the session."""
+
+    optimizations: Any
+    session_options: bool
+    kernels: bool
+    trusted: bool
+    cuda_graph: bool
+    check_sizes: bool
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A run.
+
+    Attributes:
+        trial: its inputs, outputs and time.
+        choice: the session options that the model recommends.
+        uses_choice: whether they applied.
+        shared: inputs that were overwritten by outputs, by name of the output.
+        libraries: the libraries of native kernels of a model.
+        bundle: the bundle that ran, if any.
+    """
+
+    trial: TimedRun
+    choice: SessionChoice
+    uses_choice: bool
+    shared: Mapping[str, str]
+    libraries: tuple[str, ...] = ()
+    bundle: Bundle | None = None
+
+
+def _run_model(run: Run, path: Path, how: _Session) -> _Done:
+    """Run the model at ``path``."""
+    from graphopt import api
+    from graphopt.ort.session_options import recommended
+    from graphopt.timing.bench import cuda_options
+
+    model = api.load_model(path)
+    shared = _shared(run, model)
+    device = resolve_options.chosen_device(run)
+    cuda_options(device, cuda_graph=how.cuda_graph)
+    with run.console.progress("running") as advance:
+        libraries = resolve_options.libraries_of(run, model, device, how.kernels, advance).paths
+        trial = run.compiler.try_out(
+            model,
+            optimizations=how.optimizations,
+            session_options=how.session_options,
+            libraries=libraries,
+            check_sizes=how.check_sizes,
+        )
+        if how.cuda_graph:
+            trial = _replayed(run, model, trial, device, how.optimizations, how.session_options)
+    choice = recommended(model, device)
+    return _Done(trial, choice, how.session_options and not choice.plain, shared, libraries)
+
+
+def _run_bundle(run: Run, path: Path, how: _Session) -> _Done:
+    """Run the first variant of the bundle at ``path`` whose guard accepts the inputs."""
+    from graphopt.ort.session_options import recommended
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.specialization.bundle.names import GENERAL_NAME
+    from graphopt.specialization.bundle.run_once import run_bundle_once
+    from graphopt.timing.bench import cuda_options
+
+    bundle = Bundle(
+        path,
+        optimizations=how.optimizations,
+        session_options=how.session_options,
+        trusted=how.trusted,
+        kernels=how.kernels,
+        cuda_graph=how.cuda_graph,
+        check_sizes=how.check_sizes,
+    )
+    general = bundle.model(GENERAL_NAME)
+    shared = _shared(run, general)
+    cuda_options(bundle.device, cuda_graph=how.cuda_graph)
+    with run.console.progress("running"):
+        trial = run_bundle_once(bundle, run.compiler.inputs, run.options.get("share_buffers", ()))
+    run.record.merge(bundle.record.hints, bundle.record.counters)
+    choice = recommended(general, bundle.device)
+    return _Done(trial, choice, how.session_options and not choice.plain, shared, bundle=bundle)
+
+
+def _shared(run: Run, model: ir.Model) -> Mapping[str, str]:
+    """Inputs that outputs are written over, by name of the output."""
+    from graphopt.ir.signature import Signature
+    from graphopt.specialization.shared_buffer_checks import shared_names
+
+    pairs = tuple(run.options.get("share_buffers", ()))
+    return shared_names(pairs, Signature.of(model)) if pairs else {}
+
+
+def _data(done: _Done) -> dict[str, Any]:
+    """The run for JSON."""
+    from graphopt.cli.views.variants import choice_dict
+
+    trial = done.trial
+    return {
+        **({} if done.bundle is None else choice_dict(done.bundle, trial.feeds)),
+        "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
+        "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
+        "session_options": done.choice.to_dict() if done.uses_choice else {},
+        "libraries": list(done.libraries),
+        **({"shared_buffers": done.shared} if done.shared else {}),
+        "seconds": trial.seconds,
+    }
+
+
+def _notes(run: Run, done: _Done, output: Path | None) -> list[str]:
+    """The lines on stderr."""
+    from graphopt.cli.views.variants import choice_notes
+
+    notes = []
+    if done.uses_choice:
+        notes.append(f"  session options of the model: {done.choice}")
+        if done.choice.remark is not None:
+            notes.append(f"  warning: {done.choice.remark}")
+    if done.bundle is not None:
+        notes += choice_notes(done.bundle, done.trial.feeds, verbose=run.verbose)
+        notes += [f"  {remark}" for remark in done.bundle.remarks]
+    notes += [f"  wrote {target} over {source}" for target, source in done.shared.items()]
+    notes.append(f"  ran in {human_seconds(done.trial.seconds)}")
+    if output is not None:
+        notes.append(f"  wrote     {output}")
+    return notes
 
 
 def _replayed(
