@@ -23,7 +23,9 @@ from graphopt.errors import ExitStatus, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.timing.bench import Contestant, Result
 
 EXAMPLE = """
@@ -154,56 +156,127 @@ def command(
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
-    from graphopt.cli.views.bench_results import blocks, drawing
-    from graphopt.device_hints.bf16 import naming_bf16
-    from graphopt.device_hints.model_hints import model_hints
+    from graphopt.cli.views.bench_results import drawing
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_sets import parse_shape_sets
-    from graphopt.ir.signature import Signature
-    from graphopt.ort.gpu_properties import gpu_properties
     from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.names import GENERAL_NAME
-    from graphopt.specialization.shared_buffer_checks import shared_names
-    from graphopt.specialization.shared_buffer_runs import run_shared
-    from graphopt.timing.alternating_runs import RaceLimits
-    from graphopt.timing.bench import Bench, SharedBuffers, cuda_options
+    from graphopt.timing.bench import cuda_options
 
     check_file(chosen.plot, [".svg"])
     grid = parse_shape_sets(input_shapes)
     inputs = InputOptions.parse((), input_files, run.settings.seed)
-    limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
     bundles = {path: Bundle(path, trusted=trusted, kernels=kernels) for path in models if api.is_bundle(path)}
     resolve_options.check_trusted(next(iter(bundles), models[0]), trusted=trusted)
     _check_against(models, against, has_bundles=bool(bundles))
     # errors precede the line about the device
-    loaded = [
+    first, *_ = [
         bundles[path].model(GENERAL_NAME) if path in bundles else api.load_model(path) for path in models
     ]
-    inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
+    inputs = replace(inputs, ranges=run.compiler.vouched(first).dim_ranges)
     device = next(iter(bundles.values())).device if bundles else resolve_options.chosen_device(run)
-    provider_options = cuda_options(device, **asdict(cuda))
-    gpu = gpu_properties(device)
-    uses_tf32 = provider_options.get("use_tf32") == "1"
-    for hint in model_hints(loaded[0], device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
+    compared = _Compared(models, first, bundles, against, peer_python, device)
+    how = _How(chosen, cuda_options(device, **asdict(cuda)), session_options, kernels, check_sizes)
+    _record_hints(run, compared, how)
+    facts, results, failed = _measure(run, compared, how, [replace(inputs, shapes=shapes) for shapes in grid])
+    notes = []
+    if chosen.plot is not None:
+        publish.write(chosen.plot, drawing(results))
+        notes.append(f"  wrote     {chosen.plot}")
+    if failed is not None and len(models) > 1:
+        notes.append(f"hint: {_other_inputs(first, failed.model)}")
+    return Output(
+        {**facts, "tables": [result.to_dict() for result in results]},
+        status=ExitStatus.OK if failed is None else ExitStatus.RUNTIME_FAILURE,
+        notes=notes,
+        record=run.record,
+        is_verbose=run.verbose > 0,
+    )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The models to compare.
+
+    Attributes:
+        paths: their files.
+        first: the first model, or the general model of the first bundle.
+        bundles: the bundles among them, by path.
+        against: the other tools whose results are compared, and the interpreter that runs them.
+        device: the device that runs all models.
+    """
+
+    paths: tuple[Path, ...]
+    first: ir.Model
+    bundles: Mapping[Path, Bundle]
+    against: tuple[str, ...]
+    peer_python: str
+    device: Device
+
+
+@dataclass(frozen=True)
+class _How:
+    """The options of the measurement.
+
+    Attributes:
+        provider_options: options of the CUDA provider.
+    """
+
+    chosen: Measurement
+    provider_options: dict[str, str]
+    session_options: bool
+    kernels: bool
+    check_sizes: bool
+
+
+def _record_hints(run: Run, compared: _Compared, how: _How) -> None:
+    """Record the hints about the first model on the device."""
+    from graphopt.device_hints.model_hints import model_hints
+    from graphopt.ort.gpu_properties import gpu_properties
+
+    uses_tf32 = how.provider_options.get("use_tf32") == "1"
+    gpu = gpu_properties(compared.device)
+    for hint in model_hints(compared.first, compared.device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
         run.record.hint(hint)
+
+
+def _measure(
+    run: Run, compared: _Compared, how: _How, grid: Sequence[InputOptions]
+) -> tuple[dict[str, Any], list[Result], Contestant | None]:
+    """Measure and print a table for each of ``grid``.
+
+    Returns:
+        The facts that all tables share, the tables, and the first model that failed, if any.
+    """
+    from graphopt.cli.views.bench_results import blocks
+    from graphopt.device_hints.bf16 import naming_bf16
+    from graphopt.ir.signature import Signature
+    from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.specialization.shared_buffer_runs import run_shared
+    from graphopt.timing.alternating_runs import RaceLimits
+    from graphopt.timing.bench import Bench, SharedBuffers
+
+    first, device, chosen = compared.first, compared.device, how.chosen
+    limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
+    provider_options = how.provider_options
     results: list[Result] = []
-    failed: dict[str, Contestant] = {}
-    with publish.ScratchFolder() as folder, naming_bf16(lambda: loaded[0], device):
-        makes = ComparedModels(run, folder, device, kernels, bundles)
-        share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
+    failed: Contestant | None = None
+    facts: dict[str, Any] = {}
+    with publish.ScratchFolder() as folder, naming_bf16(lambda: first, device):
+        makes = ComparedModels(run, folder, device, how.kernels, compared.bundles)
+        share = shared_names(run.options.get("share_buffers", ()), Signature.of(first))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
-        check = partial(_check_sizes, loaded[0]) if check_sizes else None
+        check = partial(_check_sizes, first) if how.check_sizes else None
         contestants: list[Contestant] = []
-        for shapes in grid:
-            of_shapes = replace(inputs, shapes=shapes)
-            if bundles or not contestants:
+        for inputs in grid:
+            if compared.bundles or not contestants:
                 contestants = (
-                    makes.chosen(models, loaded[0], of_shapes, check)
-                    if bundles
-                    else makes.all(models, against, peer_python)
+                    makes.chosen(compared.paths, first, inputs, check)
+                    if compared.bundles
+                    else makes.all(compared.paths, compared.against, compared.peer_python)
                 )
-                contestants[0] = replace(contestants[0], model=loaded[0])  # its dims are fixed by the options
+                contestants[0] = replace(contestants[0], model=first)  # its dims are fixed by the options
                 provider_options = _without_obstructed_graphs(run, contestants, device, provider_options)
             bench = Bench(
                 contestants,
@@ -211,29 +284,18 @@ def command(
                 chosen.threads,
                 provider_options,
                 limits,
-                session_options,
+                how.session_options,
                 shared,
-                _check_sizes if check_sizes else None,
+                _check_sizes if how.check_sizes else None,
             )
             with run.console.progress("timing") as advance:
-                results.append(bench.run(of_shapes, advance))
+                results.append(bench.run(inputs, advance))
             run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
-            if not failed:
-                failures = {row.name for row in results[-1].rows if row.failure}
-                failed = {one.name: one for one in contestants if one.name in failures - {*against}}
-    notes = []
-    if chosen.plot is not None:
-        publish.write(chosen.plot, drawing(results))
-        notes.append(f"  wrote     {chosen.plot}")
-    if failed and len(models) > 1:
-        notes.append(f"hint: {_other_inputs(loaded[0], next(iter(failed.values())).model)}")
-    return Output(
-        {**bench.facts(), "tables": [result.to_dict() for result in results]},
-        status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
-        notes=notes,
-        record=run.record,
-        is_verbose=run.verbose > 0,
-    )
+            facts = bench.facts()
+            if failed is None:
+                failures = {row.name for row in results[-1].rows if row.failure} - {*compared.against}
+                failed = next((one for one in contestants if one.name in failures), None)
+    return facts, results, failed
 
 
 def _check_sizes(model: ir.Model, feeds: Mapping[str, Any]) -> None:
