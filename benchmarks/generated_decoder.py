@@ -171,7 +171,8 @@ class _Decoder:
             return self._op("MatMul", x, weight)
         dims = (columns, rows // block, block // 2)
         packed = self._weights.add(f"{name}.qweight", dims, scale=1, packed=True)
-        scales = self._weights.add(f"{name}.scales", (columns * (rows // block),), scale=0.01)
+        # holes read as -8 in units of the scale, so that sums are large, and larger scales amplify rounding
+        scales = self._weights.add(f"{name}.scales", (columns * (rows // block),), scale=0.0003)
         sizes: dict[str, Any] = {"K": rows, "N": columns, "bits": 4, "block_size": block}
         return self._op("MatMulNBits", x, packed, scales, domain="com.microsoft", **sizes)
 
