@@ -185,10 +185,10 @@ class Job:
 
 def warnings_of(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
     """The warnings about a result, each with its hint or ``""``."""
-    from graphopt.verification.verdict import INPUTS_HINT
-
     found, verdict = [], report.verdict
     if verdict is not None and verdict.unverifiable is not None:
+        from graphopt.verification.verdict import INPUTS_HINT
+
         hint = INPUTS_HINT + (
             "" if has_profile else "; --profile FILE.json tries the shapes of recorded runs"
         )

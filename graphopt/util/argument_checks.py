@@ -170,6 +170,8 @@ def _import_for_types(module: types.ModuleType, name: str) -> object:
 
 def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
     """``value`` as ``kind``, whose text is ``annotation``, or a TypeError about the argument ``name``."""
+    if type(value) is kind:
+        return value
     alternatives = _alternatives(kind)
     if isinstance(value, np.generic):
         value = value.item()
@@ -198,12 +200,14 @@ def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
     raise TypeError(f"{name} must be {forms.replace(' | ', ' or ')}, not {shown}")
 
 
+@functools.cache
 def _alternatives(kind: object) -> tuple[object, ...]:
     """The members of a union, or the type itself."""
     is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if is_union else (kind,)
 
 
+@functools.cache
 def _element(kind: object) -> object | None:
     """The type of the elements of a sequence type of any length; ``None`` for other types."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -242,6 +246,7 @@ def _accepts(kind: object, value: object) -> bool:
     return not isinstance(base, type) or isinstance(value, base)
 
 
+@functools.cache
 def _is_plain(kind: object) -> bool:
     """Whether ``kind`` is a scalar or a path, or a union or tuple of these."""
     args = typing.get_args(kind)
