@@ -85,7 +85,7 @@ def _model(decoder: Decoder, width: int) -> Any:
     import transformers as hf
 
     torch.manual_seed(0)
-    common = {
+    common: dict[str, Any] = {
         "vocab_size": WORDS, "hidden_size": width, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
         "intermediate_size": 2 * width, "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2,
         "pad_token_id": 0, "initializer_range": 0.1,  # 0.02, the default, makes attention almost uniform
@@ -99,7 +99,7 @@ def _model(decoder: Decoder, width: int) -> Any:
     experts = {"num_experts_per_tok": 2, "experts_implementation": "batched_mm"}
     old = {**common, "n_embd": width, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 2048}
     sizes = {"moe_intermediate_size": width // 2, "shared_expert_intermediate_size": width}
-    kinds = {
+    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "llama": (hf.LlamaForCausalLM, hf.LlamaConfig, grouped),
         "mistral": (hf.MistralForCausalLM, hf.MistralConfig, {**grouped, **window}),
         "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config, shared),
@@ -138,7 +138,7 @@ def export(decoder: Decoder, path: Path, width: int) -> None:
 
 
 def _export_by_optimum(model: Any, path: Path) -> None:
-    from optimum.exporters.onnx import onnx_export_from_model
+    from optimum.exporters.onnx import onnx_export_from_model  # type: ignore[import-not-found, unused-ignore]
 
     with tempfile.TemporaryDirectory() as folder:
         onnx_export_from_model(
