@@ -2,7 +2,7 @@
 
     python -m benchmarks.default_cost               on the samples
     python -m benchmarks.default_cost DIR           on a folder of models
-    python -m benchmarks.default_cost DIR --sized   also on random models of the sizes of ResNet-50 and BERT-base
+    python -m benchmarks.default_cost DIR --sized   also on random models like ResNet-50 and BERT-base
     python -m benchmarks.default_cost DIR --counts 5
 
 CPU time is that of all processes of a tool: load on the machine changes it less than wall time. Tools run

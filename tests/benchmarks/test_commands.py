@@ -162,16 +162,3 @@ def test_decoders_counts_verified_models(tmp_path) -> None:
     fits, never, count = done.stdout.splitlines()
     assert fits.startswith("fits ") and "verified  " in fits
     assert "no inputs that the original accepts were found" in never and count == "1 of 2 verified"
-
-
-def test_the_cost_of_the_default_includes_verification(tmp_path) -> None:
-    results = tmp_path / "results.json"
-    done = run(
-        *("-m", "benchmarks.default_cost", "--only", "functions", "--rounds", "1", "--counts", "1"),
-        *("--json", str(results)),
-    )
-    assert done.returncode == 0, done.stderr
-    (model,) = json.loads(results.read_text())["models"]
-    assert model["cpu"]["graphopt"] > 0 and model["peak"]["graphopt"] > 20e6
-    idle, loaded = model["comparisons"]
-    assert idle == loaded > 0
