@@ -67,7 +67,7 @@ def gather_cases(
             because each change of the session costs the time of its creation.
         cost: the estimated CPU seconds of one run, by the sizes of dynamic dims.
         work: limit on the estimated CPU seconds of all runs, of the original and of one candidate. Ordinary
-            inputs at two bindings are always compared.
+            inputs at two bindings are always compared, and zeros and special values at one.
     """
     plan = ComparisonPlan(cost, work)
     begin = original.spent
@@ -132,7 +132,7 @@ def gather_cases(
     timed_out: list[Distribution] = []
     for distribution, valid in _in_order(plan.sorted_for_values(search.valid)):
         late = original.spent - begin > seconds or time.monotonic() > stop
-        levels = plan.affordable(valid.binding)
+        levels = plan.affordable(valid.binding, distribution)
         cause = "time" if late or not levels else ""
         if sum(case.nbytes for case in cases.found) > _MEMORY:
             cause = "memory"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphopt.inputs.binding_search import ValidBinding
+from graphopt.inputs.value_generator import Distribution
 
 #: Number of onnxruntime's optimization levels that are compared.
 LEVELS = 2
@@ -13,6 +14,9 @@ LEVELS = 2
 _BINDINGS = 2
 #: Number of distributions for which a binding should leave time.
 _KINDS = 8
+#: Distributions that are compared at one binding, without optimizations, however long their runs take: faults
+#: that ordinary values do not reveal are divisions by zero, and lost NaN and infinities.
+_ALWAYS: frozenset[Distribution] = frozenset({"zero", "special"})
 
 
 @dataclass
@@ -22,11 +26,13 @@ class ComparisonPlan:
     Attributes:
         cost, work: as for :func:`graphopt.verification.cases.gather_cases`.
         spent: estimated seconds of the comparisons so far.
+        admitted: distributions of further cases so far.
     """
 
     cost: Callable[[Mapping[str, int]], float]
     work: float
     spent: float = 0.0
+    admitted: set[Distribution] = field(default_factory=set)
 
     def charge(self, binding: Mapping[str, int], levels: int) -> None:
         """Count runs of both models at a number of levels."""
@@ -40,10 +46,12 @@ class ComparisonPlan:
         needed = 2 * LEVELS * (found + 1) * self.cost(binding)
         return found < _BINDINGS or needed <= self.work / 2
 
-    def affordable(self, binding: Mapping[str, int]) -> int:
-        """The number of levels at which one more case fits into the limit; the first has no optimizations."""
+    def affordable(self, binding: Mapping[str, int], distribution: Distribution) -> int:
+        """The number of levels at which one more case may be compared; the first has no optimizations."""
         step = 2 * self.cost(binding)
-        return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), 0)
+        least = int(distribution in _ALWAYS - self.admitted)
+        self.admitted.add(distribution)
+        return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), least)
 
     def sorted_for_values(self, found: Sequence[ValidBinding]) -> Sequence[ValidBinding]:
         """The bindings for further distributions, the preferred one last.
