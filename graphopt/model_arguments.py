@@ -11,6 +11,7 @@ import onnx
 
 from graphopt import config, ir
 from graphopt.util.argument_checks import checked
+from graphopt.util.weight_placement import Weights
 
 if TYPE_CHECKING:
     from graphopt.ort.session import Source
@@ -69,18 +70,25 @@ def to_proto(model: ModelLike) -> onnx.ModelProto:
 
 
 @checked
-def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+def save(
+    model: ModelLike, path: PathLike, *, weights: Weights | None = None, external_data: bool | None = None
+) -> list[Path]:
     """Write a model to ``path``, atomically; returns the files written, the model first.
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         path: its suffix determines the format, as for :func:`load_model`.
-        external_data: write large weights to a file next to the model. By default, large weights are stored
-            as in the model's own file; above 2 GB and for the JSON IR, they are always stored separately.
+        weights: where large weights are stored; by default the setting ``weights``, which is ``auto``.
+            ``keep``: unchanged ones stay in the data files of the original, which must be in the folder of
+            ``path``; the result needs these files. ``copy``: as in the original; separately above 2 GB and
+            for the JSON IR. ``inside``: in ``path``; ``beside``: in a data file beside it. ``auto``: ``keep``
+            in the folder of the original, else ``copy``.
+        external_data: deprecated, use ``weights="beside"`` or ``"inside"``.
 
     Raises:
-        UsageError: ``path`` can't be written; no files remain.
+        UsageError: ``path`` can't be written, or the weights can't be kept; no files remain.
+        ResourceLimit: the disk is full, or the weights exceed 2 GB and ``weights`` is ``inside``.
     """
-    if external_data is None:
-        external_data = config.current().external_data
-    return ir.save(loaded(model), path, external_data=external_data)
+    if external_data is not None:
+        weights = "beside" if external_data else "inside"
+    return ir.save(loaded(model), path, weights=weights or config.current().weights)

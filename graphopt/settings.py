@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import typing
 from collections.abc import Callable, Collection, Iterable
@@ -14,6 +15,7 @@ from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.option_table import Opt, check
 from graphopt.util.parse_values import Seconds, from_text
+from graphopt.util.weight_placement import PLACES, Weights
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,13 @@ class _Settings:
         int | None, Opt("x86-64 level of native kernels: 2, 3 or 4; by default the level of the CPU")
     ] = None
     seed: Annotated[int, Opt("seed of generated inputs")] = 0
-    external_data: Annotated[
-        bool | None, Opt("weights in a separate file; by default as in the original")
-    ] = None
+    weights: Annotated[
+        Weights,
+        Opt(
+            "weights of written models: keep (unchanged ones stay in the data files of the original), copy"
+            " (as in the original), inside, beside, or auto (keep in the folder of the original, else copy)"
+        ),
+    ] = "auto"
     allow_external: Annotated[
         tuple[Path, ...], Opt("additional folders of external data", record="private")
     ] = ()
@@ -107,6 +113,10 @@ class _Settings:
             raise UsageError(f"cpu-level can't be {self.cpu_level}: give 2, 3 or 4")
         if self.pipelines not in ("preset", "jit"):
             raise UsageError(f"pipelines can't be {self.pipelines!r}: give preset or jit")
+        if self.weights not in PLACES:
+            raise UsageError(
+                f"weights can't be {self.weights!r}: give {', '.join(PLACES[:-1])} or {PLACES[-1]}"
+            )
         if self.trace_format not in ("auto", "lines", "chrome"):
             raise UsageError(f"trace-format can't be {self.trace_format!r}: give auto, lines or chrome")
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds", "cache_size"):
@@ -219,6 +229,8 @@ def shown(value: Any) -> str:
 
 def typed_setting(key: str, item: Any, where: str) -> tuple[str, Any]:
     """Check the key and the value of a setting from the source ``where``; values given as text are parsed."""
+    if key.replace("-", "_") == _FORMER and isinstance(item, bool):
+        return "weights", _PLACES_OF_FORMER[item]
     name = _check_key(key, where)
     kind = _kinds()[name]
     kinds = (int, float) if kind is Seconds else typing.get_args(kind) or (kind,)
@@ -233,6 +245,11 @@ def typed_setting(key: str, item: Any, where: str) -> tuple[str, Any]:
         raise UsageError(f"{where}: {written} is not a value for {key!r}; {_form(kind)}")
     _check_range(name, value, where)
     return name, value
+
+
+#: A former setting that chose two of the values of ``weights``, accepted for one release.
+_FORMER = "external_data"
+_PLACES_OF_FORMER: dict[bool | None, str] = {True: "beside", False: "inside", None: "auto"}
 
 
 def _form(kind: Any) -> str:
@@ -261,6 +278,9 @@ def parse_setting(key: str, text: str, where: str) -> tuple[str, Any]:
     Raises:
         UsageError: the key is unknown, or the value does not fit it.
     """
+    if key.replace("-", "_") == _FORMER:
+        with contextlib.suppress(ValueError):
+            return "weights", _PLACES_OF_FORMER[cast(bool | None, from_text(text, bool | None))]
     name = _check_key(key, where)
     try:
         value = from_text(text, _kinds()[name])

@@ -244,7 +244,7 @@ def test_try_out_generates_inputs(small: Path) -> None:
 def test_save(small: Path, tmp_path: Path) -> None:
     model = graphopt.load(small)
     assert graphopt.save(model, tmp_path / "a.onnx") == [tmp_path / "a.onnx"]
-    with config.patch(external_data=True):
+    with config.patch(weights="beside"):
         assert graphopt.save(model, tmp_path / "b.onnx")[0] == tmp_path / "b.onnx"
 
 

@@ -44,7 +44,7 @@ def test_values_are_typed(tmp_path: Path) -> None:
     )
     settings = load(tmp_path, {"GRAPHOPT_EXACT": "on", "GRAPHOPT_DEVICE": "cuda:1"})
     assert settings.skip == ("cse", "dce")
-    assert settings.verify is False and settings.external_data is True and settings.exact is True
+    assert settings.verify is False and settings.weights == "beside" and settings.exact is True
     assert settings.allow_external == (tmp_path / "weights",)
     assert settings.device == "cuda:1"
     assert load(tmp_path, assignments=["time-limit=1m"]).time_limit == 60.0
@@ -53,7 +53,7 @@ def test_values_are_typed(tmp_path: Path) -> None:
     assert (load(tmp_path).time_limit, load(tmp_path).verify_seconds) == (90.0, 5.0)
     (tmp_path / "graphopt.toml").unlink()
     assert load(tmp_path, {"GRAPHOPT_SKIP": "a, b"}).skip == ("a", "b")
-    assert load(tmp_path, {"GRAPHOPT_EXTERNAL_DATA": "none"}).external_data is None
+    assert load(tmp_path, {"GRAPHOPT_EXTERNAL_DATA": "none"}).weights == "auto"
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ class Run:
         """Write a model; returns the sizes in bytes of its files."""
         from graphopt import ir
 
-        files = ir.save(model, path, external_data=self.settings.external_data, **options)
+        files = ir.save(model, path, weights=self.settings.weights, **options)
         return self.invocation.wrote(files)
 
     @cached_property

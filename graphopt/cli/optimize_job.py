@@ -17,7 +17,7 @@ from graphopt.cli.option_groups import specialization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.conversion_warnings import conversions_recorded, warn_converted
-from graphopt.util.text_tables import counted
+from graphopt.util.text_tables import counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -103,12 +103,12 @@ class Job:
             return None
         remarks: list[str] = []
         if target is not None:
-            write = reused_results.deliver(stored, target)
+            write = reused_results.deliver(stored, target, run.settings.weights)
             if write is None:
                 return None
             if shown is not None:
                 run.console.note(shown)
-            _, remarks = _write(run, target, (), write)
+            _, remarks, _ = _write(run, target, (), write)
         warn_converted(*conversions)
         for text, hint in report.warnings:
             run.console.warn(f"{about}{text}", hint)
@@ -162,12 +162,13 @@ class Job:
         begin = time.perf_counter()
         new_bytes: int | None = None
         remarks: list[str] = []
+        kept: dict[str, int] = {}
         if target == optimize_files.STDOUT:
             assert result.model is not None
             new_bytes = _write_to(run.console.stdout.buffer, result.model)
         elif target is not None:
             write = partial(specialization.write, result, target, request)
-            new_bytes, remarks = _write(run, target, report.libraries, write)
+            new_bytes, remarks, kept = _write(run, target, report.libraries, write)
         seconds = time.perf_counter() - begin
         warnings = warnings_of(report, has_profile=request is not None)
         for text, hint in warnings:
@@ -177,7 +178,9 @@ class Job:
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
         if reuse is not None:
-            failure = reuse.store(result.model, target, new_bytes or 0, report, warnings, conversions)
+            failure = reuse.store(
+                result.model, target, new_bytes or 0, report, warnings, conversions, refers=bool(kept)
+            )
             if failure is not None:
                 run.console.warn(f"{about}{failure}")
         return report.having(remarks=remarks, seconds={"save": seconds})
@@ -200,8 +203,13 @@ def warnings_of(report: Report, *, has_profile: bool) -> list[tuple[str, str]]:
 
 def _write(
     run: Run, target: Path, libraries: Sequence[str], write: Callable[[], list[Path]]
-) -> tuple[int, list[str]]:
-    """Write a result by ``write``, and its ``libraries``; returns its size in bytes, and remarks."""
+) -> tuple[int, list[str], dict[str, int]]:
+    """Write a result by ``write``, and its ``libraries``.
+
+    Returns:
+        its size in bytes, including weights that stay in data files of the original; remarks; and the bytes
+        of these weights by file.
+    """
     from graphopt.cli.files.check_output_paths import make_folder
     from graphopt.cli.files.write_kernel_libraries import library_of, remove_stale, writing
 
@@ -213,7 +221,15 @@ def _write(
         written = write()
     if not target.is_dir() and not libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of the replaced model")
-    return sum(run.invocation.wrote(written).values()), remarks
+    size = sum(run.invocation.wrote(written).values())
+    kept: dict[str, int] = getattr(written, "kept", {})
+    if kept:
+        files = ", ".join(kept)
+        remarks.append(
+            f"{human_bytes(sum(kept.values()))} of weights stay in {files}, which {target.name} needs;"
+            f" wrote {human_bytes(size)}"
+        )
+    return size + sum(kept.values()), remarks, kept
 
 
 def _write_to(stream: BinaryIO, model: ir.Model) -> int:

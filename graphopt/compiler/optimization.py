@@ -33,6 +33,7 @@ from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
+from graphopt.util.weight_placement import Weights
 
 if TYPE_CHECKING:
     import onnx
@@ -76,9 +77,9 @@ class Result(NamedTuple):
         return to_proto(self.model)
 
     @checked
-    def save(self, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+    def save(self, path: PathLike, *, weights: Weights | None = None) -> list[Path]:
         """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
-        return save(self.model, path, external_data=external_data)
+        return save(self.model, path, weights=weights)
 
 
 @checked

@@ -95,7 +95,7 @@ def _store(
     def fill(folder: Path) -> None:
         source = "bytes" if files is None else files.states[0][0].name
         write_report(folder, key.parts, report, [], source, plain, conversions)
-        save(model, folder / f"{MODEL}.onnx")
+        save(model, folder / f"{MODEL}.onnx", weights="copy")
 
     failure = cache.store(key, report.optimized.weight_bytes, fill)
     if failure is not None:

@@ -46,9 +46,18 @@ from graphopt.ir.initializer_reads import (
 from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
+from graphopt.ir.io.kept_data import KeptData
 from graphopt.ir.io.load import check_is_model, data_files, load, metadata_of
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
-from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
+from graphopt.ir.io.save import (
+    check_format,
+    has_external_data,
+    save,
+    save_together,
+    saving,
+    to_bytes,
+    to_bytes_beside_data,
+)
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.nested_graphs import (
     Scopes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import stat
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +18,7 @@ import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.nested_graphs import graphs_of
+from graphopt.util.copy_range import copy_range
 from graphopt.util.text_tables import counted
 
 _HASH = "graphopt.hash"
@@ -36,23 +38,54 @@ class MappedFile:
 
     The old contents remain readable when another file of the same name replaces it, so that a model can be
     saved over the files that it was loaded from.
+
+    Args:
+        path: its path, without symbolic links.
+        folder: the folder of the model that refers to it, without symbolic links; ``None`` if unknown.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, folder: Path | None = None) -> None:
+        self.path, self.folder = path, folder
         self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         weakref.finalize(self, os.close, self._descriptor)
-        self.size = os.fstat(self._descriptor).st_size
+        self._status = os.fstat(self._descriptor)
+        self.size = self._status.st_size
         # an empty file can't be mapped
         self.buffer: Any = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) if self.size else b""
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether :attr:`path` is still this file, with the same size and modification time."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return False
+        before = self._status
+        return os.path.samestat(now, before) and (now.st_size, now.st_mtime_ns) == (
+            before.st_size,
+            before.st_mtime_ns,
+        )
+
     def copy_to(self, target: Any, offset: int, length: int) -> None:
         """Append bytes of this file to the binary file ``target``, bypassing the mapping."""
-        while length:
-            data = os.pread(self._descriptor, min(_COPIED, length), offset) if hasattr(os, "pread") else b""
-            data = data or self.buffer[offset : offset + min(_COPIED, length)]
-            target.write(data)
-            offset, length = offset + len(data), length - len(data)
+        if hasattr(os, "pread") and (descriptor := _regular_file(target)) is not None:
+            target.flush()
+            position = target.tell()
+            copy_range(self._descriptor, offset, descriptor, position, length)
+            target.seek(position + length)
+            return
+        end = offset + length
+        for start in range(offset, end, _COPIED):
+            target.write(self.buffer[start : min(start + _COPIED, end)])
+
+
+def _regular_file(target: Any) -> int | None:
+    """The descriptor of ``target`` if it is a file on disk, else ``None``."""
+    try:
+        descriptor: int = target.fileno()
+    except (AttributeError, OSError):  # also io.UnsupportedOperation, of buffers in memory
+        return None
+    return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 class MappedTensor(onnx_ir.ExternalTensor):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
 
 from graphopt import ir, publish
 from graphopt.errors import InvalidModel
-from graphopt.ort.session import Source
+from graphopt.ort.session import ModelInFolder, Source
 
 #: Bytes of initializers beyond which a model is passed to onnxruntime as a file, which it maps.
 _LARGE = 1 << 28
@@ -16,6 +15,9 @@ _LARGE = 1 << 28
 
 class Artifact:
     """A model in a form that onnxruntime can load, with the temporary files for it.
+
+    A large model whose weights are in data files refers to these files, which onnxruntime maps. Other large
+    models are written to a temporary folder.
 
     Args:
         model: a model, its serialized form, or its path, in any file format.
@@ -32,13 +34,20 @@ class Artifact:
             model = ir.load(model, allow_external=allow_external)
         self._given = model
         self._allow_external = allow_external
+        self._source: Source | None = None
+        self._kept: ir.KeptData | None = None
         self.folder: publish.ScratchFolder | None = None
 
-    @cached_property
+    @property
     def source(self) -> Source:
         """The source for onnxruntime; written on first access, as it may be large."""
         given = self._given
-        return self._write(given) if isinstance(given, ir.Model) else given
+        if not isinstance(given, ir.Model):
+            return given
+        # data files that another process has replaced still have their contents in the mapped tensors
+        if self._source is None or (self._kept is not None and not self._kept.is_in_place(locked=False)):
+            self._source = self._write(given)
+        return self._source
 
     def model(self) -> ir.Model:
         """The model as an object; raises InvalidModel or UsageError if it can't be read."""
@@ -53,7 +62,8 @@ class Artifact:
             proto = onnx.ModelProto.FromString(given)
         except Exception as error:  # protobuf's DecodeError, which has no type annotations
             raise InvalidModel("the bytes are not an ONNX model") from error
-        return ir.from_proto(proto)
+        folder = given.folder if isinstance(given, ModelInFolder) else None
+        return ir.from_proto(proto, base_dir=folder)
 
     def close(self) -> None:
         """Remove temporary files."""
@@ -62,10 +72,25 @@ class Artifact:
             self.folder = None
 
     def _write(self, model: ir.Model) -> Source:
+        """``model`` in memory, with its data where it is, if possible; otherwise in a temporary file."""
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
         if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
             return ir.to_bytes(model)
+        found = ir.to_bytes_beside_data(model, _LARGE)
+        self._kept = None
+        if found is not None and _is_utf8(folder := os.fspath(found[1].folder)):
+            self._kept = found[1]
+            return ModelInFolder(found[0], folder, sum(found[1].nbytes.values()))
         self.folder = publish.ScratchFolder()
         path = self.folder.path / "model.onnx"
-        ir.save(model, path, external_data=True)
+        ir.save(model, path, weights="beside")
         return path
+
+
+def _is_utf8(path: str) -> bool:
+    """Whether onnxruntime can read ``path``."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

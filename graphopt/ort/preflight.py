@@ -17,7 +17,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.model_runs import LEVELS
-from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session import ModelInFolder, Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process import memory
 from graphopt.process.child import Child, NoProcess, is_child
@@ -134,7 +134,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 def _size(model: Source) -> int:
     """Bytes of the model and of its external data files."""
     if isinstance(model, bytes):
-        return len(model)
+        return len(model) + (model.data_bytes if isinstance(model, ModelInFolder) else 0)
     size = 0
     for path in (model, *ir.data_files(model)):
         with contextlib.suppress(OSError):  # onnxruntime reports the error

@@ -20,8 +20,34 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions
 
 Optimizations = Literal["off", "basic", "default"]
-#: A serialized model, or the path of one; models with external data need the path.
+#: A serialized model, or the path of one. A model with external data needs the path, or is a
+#: :class:`ModelInFolder`.
 Source = bytes | str | os.PathLike[str]
+
+#: onnxruntime's key (onnxruntime_session_options_config_keys.h) of the folder of external data of models in
+#: memory.
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+class ModelInFolder(bytes):
+    """A serialized model whose external data is in files of a folder, which onnxruntime maps.
+
+    Attributes:
+        folder: the folder.
+        data_bytes: the total size of the tensors in these files.
+    """
+
+    folder: str
+    data_bytes: int
+
+    def __new__(cls, model: bytes, folder: str, data_bytes: int) -> ModelInFolder:
+        made = super().__new__(cls, model)
+        made.folder, made.data_bytes = folder, data_bytes
+        return made
+
+    def __getnewargs__(self) -> tuple[bytes, str, int]:  # type: ignore[override]
+        return bytes(self), self.folder, self.data_bytes
+
 
 #: Seconds between two checks of the CPU time of a run.
 _TICK = 0.02
@@ -70,6 +96,9 @@ def create(
     if threads is not None:
         options.intra_op_num_threads = threads
     source = model if isinstance(model, bytes) else utf8_path(model)
+    if isinstance(model, ModelInFolder):
+        source = bytes(model)
+        options.add_session_config_entry(_DATA_FOLDER, model.folder)
     providers = device.providers(options=provider_options)
     try:
         record.count("sessions")

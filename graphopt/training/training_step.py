@@ -26,6 +26,7 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.parameter_update import Update
 from graphopt.training.step_plan import KEY, NEW, RATE, Plan
+from graphopt.util.weight_placement import Weights
 
 
 @dataclass
@@ -51,9 +52,7 @@ class TrainingStep:
     inlined: dict[str, str] = field(default_factory=dict)
     excluded: dict[str, str] = field(default_factory=dict)
 
-    def save(
-        self, path: PathLike, state: PathLike | None = None, *, external_data: bool | None = None
-    ) -> list[Path]:
+    def save(self, path: PathLike, state: PathLike | None = None, *, weights: Weights = "copy") -> list[Path]:
         """Write the model and its initial values (by default ``*.safetensors`` beside it); returns the files.
 
         The plan is also written as ``*.training.json`` beside the model. All files are written before the
@@ -72,7 +71,7 @@ class TrainingStep:
         plan = plan_file(path)
         tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}
         with (
-            ir.saving(self.model, path, external_data=external_data) as written,
+            ir.saving(self.model, path, weights=weights) as written,
             publish.staged(plan, self.plan.to_json() + "\n"),
             parameter_files.staged(state, Parameters(tensors)),
         ):

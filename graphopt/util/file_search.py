@@ -6,6 +6,9 @@ import mmap
 import os
 from pathlib import Path
 
+#: Bytes that no file of a model reaches; a larger file contains data, which names no files.
+_LARGEST = 1 << 31
+
 
 def mentions(model: Path, name: str) -> bool:
     """Whether the file ``model`` contains ``name``, and therefore may read data of that name.
@@ -17,7 +20,7 @@ def mentions(model: Path, name: str) -> bool:
     """
     plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
+        if not 0 < os.fstat(file.fileno()).st_size < _LARGEST:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return not plain or view.find(name.encode()) >= 0

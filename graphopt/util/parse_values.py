@@ -189,8 +189,8 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
     """The value of type ``kind`` that ``text`` represents.
 
     ``kind`` is bool, int (also sizes such as ``64KiB``), float, :data:`Seconds`, str, Path, an Enum (by the
-    names of its members, ignoring case), one of these or ``None`` (``none``), or a tuple of one of these
-    (elements separated by ``separator``).
+    names of its members, ignoring case), a Literal of texts, one of these or ``None`` (``none``), or a tuple
+    of one of these (elements separated by ``separator``).
 
     Raises:
         ValueError: ``text`` is not such a value.
@@ -201,6 +201,10 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         inner = next(arg for arg in args if arg is not types.NoneType)
         return None if text.lower() == "none" else from_text(text, inner, separator=separator)
+    if typing.get_origin(kind) is typing.Literal:
+        if text not in args:
+            raise ValueError(f"write one of {', '.join(map(str, args))}")
+        return text
     if kind is bool:
         if text.lower() not in _BOOLS:
             raise ValueError("write true or false")

@@ -47,7 +47,7 @@ def test_explain_has_the_options_of_optimize_that_are_parts_of_keys() -> None:
     ("words", "part"),
     [
         (["--stop-after", "3"], "option stop_after"),
-        (["--external-data"], "setting external_data"),
+        (["--weights", "beside"], "setting weights"),
         (["--no-record-settings"], "option record_settings"),
     ],
 )

@@ -22,7 +22,7 @@ resource = pytest.importorskip("resource")
 #: Commands that write 64 KiB or more, and their outputs.
 COMMANDS = {
     "optimize IN -o out.onnx --no-verify": ["out.onnx"],
-    "optimize IN -o out.onnx --no-verify --external-data": ["out.onnx", "out.onnx.data"],
+    "optimize IN -o out.onnx --no-verify --weights beside": ["out.onnx", "out.onnx.data"],
     "convert IN out.json": ["out.json", "out.json.bin"],
     "convert IN out.onnxtxt": ["out.onnxtxt"],
     "lift-parameters IN -o out.onnx --parameters out.npz": ["out.npz", "out.onnx"],
@@ -128,8 +128,8 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     commands = [
         # the model fits, its further files do not
-        "lift-parameters IN -o out.onnx --parameters out.safetensors --external-data",
-        "train-step IN --loss-fn mse:y,t --optimizer adam -o out.onnx --state out.safetensors --external-data",
+        "lift-parameters IN -o out.onnx --parameters out.safetensors --weights beside",
+        "train-step IN --loss-fn mse:y,t --optimizer adam -o out.onnx --state out.safetensors --weights beside",
         "optimize IN -o out --no-verify --profile PROFILE --emit bundle",
     ]
     words = json.dumps([_words(command, folder) for command in commands])

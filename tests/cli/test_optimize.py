@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -174,6 +175,54 @@ def test_external_data(invoke: Invoke, weights: Path) -> None:
     assert invoke("optimize", target, "-o", again, "--no-external-data").status == 0
     assert not (weights.parent / "again.onnx.data").exists()
     assert invoke("verify", weights, again).status == 0
+
+
+def _with_data(weights: Path) -> Path:
+    """The model at ``weights`` with a larger weight in ``weights.data``."""
+    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
+    proto = onnx.load(weights)
+    proto.graph.initializer[0].CopyFrom(large)
+    del proto.graph.node[0]
+    proto.graph.node[0].input[1] = "w"
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
+    onnx.save(proto, weights, save_as_external_data=True, location="weights.data")
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "remark"),
+    [
+        ([], [], True),
+        (["--weights", "keep"], [], True),
+        (["--weights", "copy"], [".data"], False),
+        (["--weights", "beside"], [".data"], False),
+        (["--weights", "inside"], [], False),
+        (["--no-external-data"], [], False),
+    ],
+)
+def test_place_of_the_weights(
+    invoke: Invoke, weights: Path, options: list[str], files: list[str], remark: bool
+) -> None:
+    source, target = _with_data(weights), weights.with_name("out.onnx")
+    outcome = invoke("optimize", source, "-o", target, *options)
+    assert outcome.status == 0 and sorted(weights.parent.glob("out*")) == [
+        target, *(Path(f"{target}{suffix}") for suffix in files)
+    ]  # fmt: skip
+    assert ("3.20 kB of weights stay in weights.data, which out.onnx needs; wrote " in outcome.out) is remark
+    assert invoke("verify", source, target).status == 0
+    source.unlink()
+    (weights.parent / "weights.data").unlink()
+    assert (invoke("inspect", target).status == 0) is not remark
+
+
+def test_weights_of_another_folder_are_not_kept(invoke: Invoke, weights: Path) -> None:
+    source, target = _with_data(weights), weights.parent / "sub" / "out.onnx"
+    target.parent.mkdir()
+    outcome = invoke("optimize", source, "-o", target, "--weights", "keep")
+    assert outcome.status == 2 and "hint: write into" in outcome.err and not list(target.parent.iterdir())
+    assert invoke("optimize", source, "-o", target).status == 0
+    assert sorted(path.name for path in target.parent.iterdir()) == ["out.onnx", "out.onnx.data"]
+    assert invoke("optimize", source, "--weights", "near").status == 2
 
 
 def test_external_data_may_be_replaced_in_place(invoke: Invoke, weights: Path) -> None:

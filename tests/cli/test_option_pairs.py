@@ -76,7 +76,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "--save-repro": ["--save-repro", "{folder}/repro"],
     "--dump-dir": ["--dump-dir", "{folder}/dump"],
     "--input-shape": ["--input-shape", "x:2x4"],
-    "--external-data": ["--external-data"],
+    "--weights": ["--weights", "beside"],
 }
 PAIRS = list(itertools.combinations(OPTIONS, 2))
 #: Pairs that are refused: those of docs/cli.md, and values that contradict each other.

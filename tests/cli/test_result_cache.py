@@ -98,7 +98,7 @@ def test_files_with_external_data_and_of_other_formats_are_the_same(
     onnx.save(model, weights)
     for folder, hit in (("one", False), ("two", True), ("two", True)):
         Path(folder).mkdir(exist_ok=True)
-        found = optimize(weights, "-o", f"{folder}/{target}", "--external-data")
+        found = optimize(weights, "-o", f"{folder}/{target}", "--weights", "beside")
         assert found["cache"]["hit"] is hit
     assert _files(Path("one")) == _files(Path("two"))
     assert len(_files(Path("one"))) == (1 if target == "out.onnxtxt" else 2)

@@ -40,7 +40,7 @@ def _save_often(number: int, folder: str, rounds: int, barrier: Any) -> None:
     found = _numbered(number)
     for _ in range(rounds):
         barrier.wait()
-        ir.save(found, Path(folder) / "out.onnx", external_data=True)
+        ir.save(found, Path(folder) / "out.onnx", weights="beside")
         barrier.wait()
 
 
@@ -76,11 +76,11 @@ def test_data_name_claimed_by_another_process(tmp_path: Path, monkeypatch: pytes
 
     def late(folder: Path) -> Any:
         monkeypatch.setattr(publish, "locked", really)
-        ir.save(_numbered(2), path, external_data=True)
+        ir.save(_numbered(2), path, weights="beside")
         return really(folder)
 
     monkeypatch.setattr(publish, "locked", late)
-    _, data = ir.save(_numbered(1), path, external_data=True)
+    _, data = ir.save(_numbered(1), path, weights="beside")
     assert _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
 
 
@@ -88,17 +88,17 @@ def test_equal_data_that_another_process_removes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, really = tmp_path / "out.onnx", publish.locked
-    _, plain = ir.save(_numbered(1), path, external_data=True)
+    _, plain = ir.save(_numbered(1), path, weights="beside")
     assert plain.name == "out.onnx.data"
 
     def late(folder: Path) -> Any:
         monkeypatch.setattr(publish, "locked", really)
-        ir.save(_numbered(2), path, external_data=True)
+        ir.save(_numbered(2), path, weights="beside")
         assert not plain.exists()
         return really(folder)
 
     monkeypatch.setattr(publish, "locked", late)
-    _, data = ir.save(_numbered(1), path, external_data=True)
+    _, data = ir.save(_numbered(1), path, weights="beside")
     assert _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
 
 
@@ -106,7 +106,7 @@ def test_equal_data_that_disappears_while_it_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.onnx"
-    _, plain = ir.save(_numbered(1), path, external_data=True)
+    _, plain = ir.save(_numbered(1), path, weights="beside")
     really = filecmp.cmp
 
     def late(one: Path, other: Path, shallow: bool) -> bool:
@@ -114,7 +114,7 @@ def test_equal_data_that_disappears_while_it_is_compared(
         return really(one, other, shallow)
 
     monkeypatch.setattr(filecmp, "cmp", late)
-    _, data = ir.save(_numbered(1), path, external_data=True)
+    _, data = ir.save(_numbered(1), path, weights="beside")
     assert data != plain and _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
 
 
@@ -122,7 +122,8 @@ def test_equal_data_that_disappears_while_it_is_compared(
 _KILLED = """
 import os, sys
 from pathlib import Path
-from graphopt.ir.io import save as io
+from graphopt import ir
+from graphopt.ir.io import save_with_data as io
 from tests.ir.test_concurrent_writers import _numbered
 model = _numbered(2)
 owner, name = {"replace": (os, "replace"), "remove_unread": (io, "remove_unread")}[sys.argv[2]]
@@ -132,15 +133,15 @@ def killed(*arguments):
         return really(*arguments)
     os._exit(9)
 setattr(owner, name, killed)
-io.save(model, sys.argv[1], external_data=True)
+ir.save(model, sys.argv[1], weights="beside")
 """
 
 
 @pytest.mark.parametrize("when", ["replace", "remove_unread"])
 def test_data_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, when: str) -> None:
     path = tmp_path / "out.onnx"
-    ir.save(_numbered(1), path, external_data=True)
-    _, other = ir.save(_numbered(3), tmp_path / "other.onnx", external_data=True)
+    ir.save(_numbered(1), path, weights="beside")
+    _, other = ir.save(_numbered(3), tmp_path / "other.onnx", weights="beside")
     other.rename(tmp_path / "stays.bin")  # as of a model that is elsewhere
     done = subprocess.run(
         [sys.executable, "-c", _KILLED, str(path), when], cwd=Path(__file__).parents[2], check=False
@@ -149,7 +150,7 @@ def test_data_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, w
     assert _number(path) == {"replace": 1, "remove_unread": 2}[when]
     assert len(os.listdir(tmp_path)) == 7  # with another file of data, and two temporary folders
     publish.write(tmp_path / "report.json", "")
-    _, data = ir.save(_numbered(3), path, external_data=True)
+    _, data = ir.save(_numbered(3), path, weights="beside")
     assert sorted(os.listdir(tmp_path)) == sorted(
         ["other.onnx", "out.onnx", data.name, "report.json", "stays.bin"]
     )
@@ -158,6 +159,6 @@ def test_data_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, w
 def test_no_data_is_shared_or_removed_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.publish.locks.try_lock", lambda descriptor: None)
     path = tmp_path / "out.onnx"
-    names = [ir.save(_numbered(number), path, external_data=True)[1].name for number in (1, 2, 2)]
+    names = [ir.save(_numbered(number), path, weights="beside")[1].name for number in (1, 2, 2)]
     assert names[0] == "out.onnx.data" and len(set(names)) == 3
     assert _number(path) == 2 and sorted(os.listdir(tmp_path)) == sorted(["out.onnx", *names])

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir.io import save as ir_io
+from graphopt.util.weight_placement import Weights
 from tests.ir.models import chain, external, floats, model, run, weight
 from tests.model_testing import parse
 
@@ -165,7 +166,7 @@ def test_small_external_tensors_move_into_the_model(tmp_path: Path) -> None:
     places = {tensor.name: tensor.data_location for tensor in saved.graph.initializer}
     assert places == {"small": TensorProto.DEFAULT, "large": TensorProto.EXTERNAL}
     assert run(files[0], x=np.ones((500, 4), np.float32))[0].max() == 3
-    alone = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "elsewhere" / "alone.onnx", external_data=False)
+    alone = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "elsewhere" / "alone.onnx", weights="inside")
     assert len(alone) == 1
     assert run(alone[0], x=np.ones((500, 4), np.float32))[0].max() == 3
 
@@ -196,8 +197,8 @@ def test_external_attributes_of_constant_nodes_move_along(tmp_path: Path) -> Non
     assert ir.constant_of(next(iter(loaded.graph)).outputs[0]).numpy().max() == 2
 
 
-@pytest.mark.parametrize("external_data", [True, False])
-def test_saving_over_the_files_that_are_read(tmp_path: Path, external_data: bool) -> None:
+@pytest.mark.parametrize("weights", ["beside", "inside"])
+def test_saving_over_the_files_that_are_read(tmp_path: Path, weights: Weights) -> None:
     path = tmp_path / "m.onnx"
     a = np.arange(2000, dtype=np.float32).reshape(500, 4)
     external(path, {"a": a, "b": a * 2}, location="m.onnx.data")
@@ -210,7 +211,7 @@ def test_saving_over_the_files_that_are_read(tmp_path: Path, external_data: bool
     edit.replace(first.outputs[0], loaded.graph.inputs[0])
     edit.remove(first)
     edit.remove_initializer(loaded.graph.initializers["a"])
-    ir.save(loaded, path, external_data=external_data)
+    ir.save(loaded, path, weights=weights)
     np.testing.assert_array_equal(run(path, x=x)[0], expected - a)
     # the tensors still have their contents
     assert second.inputs[1] is not None and second.inputs[1].const_value is not None
@@ -337,7 +338,7 @@ def test_more_than_two_gigabytes_use_little_memory(tmp_path: Path) -> None:
     )
     assert int(done.stdout) < 500 * 1024
     with pytest.raises(ResourceLimit, match="2 GB"):
-        ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "out.onnx", external_data=False)
+        ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "out.onnx", weights="inside")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
 
 
@@ -361,7 +362,7 @@ def test_saving_is_deterministic_and_does_not_change_the_model(tmp_path: Path) -
     loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 4)]))
     before = ir.fingerprint(loaded, names=True)
     for name in ("a.onnx", "b.onnx"):
-        ir.save(loaded, tmp_path / name, external_data=True, threshold=1)
+        ir.save(loaded, tmp_path / name, weights="beside", threshold=1)
     first, second = (onnx.load(tmp_path / name, load_external_data=False) for name in ("a.onnx", "b.onnx"))
     assert first.graph.node == second.graph.node
     assert (tmp_path / "a.onnx.data").read_bytes() == (tmp_path / "b.onnx.data").read_bytes()
@@ -371,9 +372,9 @@ def test_saving_is_deterministic_and_does_not_change_the_model(tmp_path: Path) -
 def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     loaded = ir.from_proto(chain(2))
     for path in (tmp_path, tmp_path / "missing" / "m.onnx", tmp_path / ("n" * 300)):
-        for external_data in (True, False):
+        for weights in ("beside", "inside"):
             with pytest.raises(UsageError, match="can't write"):
-                ir.save(loaded, path, external_data=external_data)
+                ir.save(loaded, path, weights=weights)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -406,7 +407,7 @@ def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
     loaded = ir.from_proto(chain(2))
     before = os.umask(0o027)
     try:
-        written = ir.save(loaded, tmp_path / "m.onnx", external_data=True)
+        written = ir.save(loaded, tmp_path / "m.onnx", weights="beside")
         written += ir.save(loaded, tmp_path / "m.json")
     finally:
         os.umask(before)
@@ -428,10 +429,10 @@ def test_data_stays_for_models_of_any_suffix_and_names_of_any_spelling(
     source, path = tmp_path / "source" / "m.onnx", tmp_path / name
     source.parent.mkdir()
     loaded = _halved(source)
-    ir.save(ir.load(source), path, external_data=True)
+    ir.save(ir.load(source), path, weights="beside")
     (tmp_path / other).write_bytes(path.read_bytes())
     before = sorted(file.name for file in tmp_path.iterdir())
-    ir.save(loaded, path, external_data=True)
+    ir.save(loaded, path, weights="beside")
     assert set(before) <= {file.name for file in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) > len(before)
 
@@ -443,5 +444,9 @@ def test_a_write_protected_file_is_not_replaced(tmp_path: Path) -> None:
     path.chmod(0o444)
     for apart in (False, True):
         with pytest.raises(UsageError, match="it is write-protected"):
-            ir.save(parse("g (float[N] x) => (float[N] y) { y = Exp(x) }"), path, external_data=apart)
+            ir.save(
+                parse("g (float[N] x) => (float[N] y) { y = Exp(x) }"),
+                path,
+                weights="beside" if apart else "copy",
+            )
     assert path.read_bytes() == before and [file.name for file in tmp_path.iterdir()] == ["m.onnx"]

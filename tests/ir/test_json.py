@@ -28,7 +28,7 @@ def test_json_keeps_all_fields() -> None:
     assert document["functions"][0]["nodes"][0]["attributes"]["alpha"] == {"ref": "alpha", "type": "float"}
 
 
-@pytest.mark.parametrize("options", [{}, {"threshold": 1}, {"external_data": False}])
+@pytest.mark.parametrize("options", [{}, {"threshold": 1}, {"weights": "inside"}])
 def test_json_files_keep_all_fields(tmp_path: Path, options: dict[str, Any]) -> None:
     save(full(), tmp_path / "m.json", **options)
 
@@ -126,7 +126,7 @@ def test_document_without_data_file_is_complete(tmp_path: Path) -> None:
         [weight("w", 4, 400)],
         outputs=[floats("y", "N", 400)],
     )
-    document = save(proto, tmp_path / "m.json", external_data=False)
+    document = save(proto, tmp_path / "m.json", weights="inside")
     assert "base64" in document["graph"]["initializers"][0]
     document = save(proto, tmp_path / "n.json", threshold=1 << 20)
     assert len(document["graph"]["initializers"][0]["data"]) == 4

@@ -105,14 +105,14 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
     runs = [{"x": np.ones((1, length, 4), np.float32)} for length in (3, 5, 3, 5, 6)]
     found = _specialized(original, *runs)
     assert len(found.branches) == 2 and found.model is not None
-    files = api.save(found.model, tmp_path / "m.onnx", external_data=True)
+    files = api.save(found.model, tmp_path / "m.onnx", weights="beside")
     assert [file.name for file in files] == ["m.onnx", "m.onnx.data"]
     assert files[1].stat().st_size == 64 * 4 * 4
     session = onnxruntime.InferenceSession(files[0], providers=["CPUExecutionProvider"])
     assert session.run(None, runs[0])[0].shape == (1, 3, 64)
     single = _specialized(original, *runs, single_file=True).model
     assert single is not None
-    (file,) = api.save(single, tmp_path / "single.onnx", external_data=False)
+    (file,) = api.save(single, tmp_path / "single.onnx", weights="inside")
     assert file.stat().st_size < 64 * 4 * 4 * 2 + 4000
     for feeds in runs:
         np.testing.assert_allclose(api.run(single, feeds)["y"], api.run(original, feeds)["y"], rtol=1e-6)

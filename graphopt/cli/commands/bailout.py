@@ -173,11 +173,11 @@ def _write_split(
     with run.console.progress(source.name) as advance:
         advance(None, "cutting")
         found, verdict = run.compiler.bailout(source, at, profile=profile)
-    external = run.settings.external_data
+    weights = run.settings.weights
     with contextlib.ExitStack() as stack:
-        written = [stack.enter_context(ir.saving(found.rest, output, external_data=external))]
+        written = [stack.enter_context(ir.saving(found.rest, output, weights=weights))]
         if prefix is not None:
-            written.append(stack.enter_context(ir.saving(found.prefix, prefix, external_data=external)))
+            written.append(stack.enter_context(ir.saving(found.prefix, prefix, weights=weights)))
     data = {
         "source": str(source),
         "place": found.point.number,

@@ -59,7 +59,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     check_file(parameters, parameter_files.SUFFIXES)
     check_target(model, output)
     lifted, found = api.lift_parameters(model, which)
-    with ir.saving(lifted, output, external_data=run.settings.external_data) as written:
+    with ir.saving(lifted, output, weights=run.settings.weights) as written:
         if parameters is not None:
             parameter_files.write(parameters, found)
     sizes = run.invocation.wrote([*([] if parameters is None else [parameters]), *written])

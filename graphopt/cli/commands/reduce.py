@@ -65,7 +65,11 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = StillFails(attempt, check, limits, child)
         result = reduce(attempt.model, fails, around=around, progress=lambda text: advance(None, text))
-    run.invocation.written += api.save(result.model, output)
+    placement = run.settings.weights
+    # a reduced model is passed on without the original
+    run.invocation.written += api.save(
+        result.model, output, weights="copy" if placement == "auto" else placement
+    )
     inputs = None
     if fails.feeds and npz.first_other(fails.feeds) is None:
         inputs = output.with_name(f"{output.stem}.inputs.npz")

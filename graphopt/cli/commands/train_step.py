@@ -164,7 +164,7 @@ def command(
             **settings,
         )
         with writing_kernels(step.model, output, run.settings) as libraries:
-            written = step.save(output, state, external_data=run.settings.external_data)
+            written = step.save(output, state, weights=run.settings.weights)
     nodes, plan = ir.count_nodes(step.model.graph), step.plan
     carried = sum(step.initial[name].nbytes for name in plan.carried)
     kinds = [("parameter", plan.parameters), ("running statistic", plan.statistics), ("state", plan.state)]

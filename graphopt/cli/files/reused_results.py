@@ -18,6 +18,7 @@ from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
 from graphopt.settings import Settings
+from graphopt.util.weight_placement import Weights
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -102,6 +103,8 @@ class Reuse:
         report: Report,
         warnings: Sequence[tuple[str, str]],
         conversions: Sequence[str],
+        *,
+        refers: bool = False,
     ) -> str | None:
         """Store a result; returns a warning if that fails.
 
@@ -112,6 +115,7 @@ class Reuse:
             report: its report.
             warnings: the warnings of the run, each with its hint.
             conversions: its warnings about converted inputs.
+            refers: whether the written model refers to data files of the original.
         """
         key, files = self.key, self.files
         if key is None or files is None:
@@ -119,6 +123,8 @@ class Reuse:
         source = files.states[0][0].name
         if target is not None and any(_is_same(target, path) for path, _ in files.states):
             self.reason = "the result replaces the model"
+        elif refers:
+            self.reason = "the result refers to data of the model"
         else:
             self.reason = why_not_stored(key, files, report)
         if self.reason is not None:
@@ -129,7 +135,7 @@ class Reuse:
             if target is not None and model is not None:
                 from graphopt import api
 
-                api.save(model, folder / f"{MODEL}{target.suffix}")
+                api.save(model, folder / f"{MODEL}{target.suffix}", weights="copy")
 
         self.reason = self.cache.store(key, nbytes, fill)
         return None if self.reason is None else f"the result is not stored for later runs: {self.reason}"
@@ -161,19 +167,24 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def deliver(stored: StoredResult, target: Path) -> Callable[[], list[Path]] | None:
-    """A function that writes the model of ``stored`` to ``target``; ``None`` if the entry was removed."""
+def deliver(stored: StoredResult, target: Path, weights: Weights) -> Callable[[], list[Path]] | None:
+    """A function that writes the model of ``stored`` to ``target``; ``None`` if the entry was removed.
+
+    Args:
+        weights: the place of its weights.
+    """
     from graphopt.errors import GraphoptError
 
     try:
         model = stored.model
         if model is None:
             return None
-        if stored.has_data_file:  # the model contains the name of its data file
+        # the entry has the weights as the original has them, and a model contains the name of its data file
+        if stored.has_data_file or weights == "beside":
             from graphopt import ir
 
             loaded = ir.load(model)
-            return lambda: ir.save(loaded, target, external_data=True)
+            return lambda: ir.save(loaded, target, weights="copy" if weights in ("auto", "keep") else weights)
         content = model.read_bytes()
     except (OSError, GraphoptError):
         return None

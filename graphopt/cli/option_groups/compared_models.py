@@ -94,7 +94,7 @@ class ComparedModels:
         model = api.load_model(path)
         if path.suffix != ".onnx" or self._run.settings.allow_external:
             path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
-            api.save(model, path)
+            api.save(model, path, weights="copy")
         return Contestant.of(name, path, model, self._kernel_options_of(model))
 
     def _optimized_contestant(self, path: Path) -> Contestant:
@@ -107,7 +107,7 @@ class ComparedModels:
             # outputs are compared on the same inputs as latencies
             model, _ = compiler.optimize(path, verify=False, strict=True)
         target = self._folder / "graphopt.onnx"
-        api.save(model, target)
+        api.save(model, target, weights="copy")
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
         name = "graphopt native" if text == "native" else name
         return Contestant.of(name, target, model, self._kernel_options_of(model))

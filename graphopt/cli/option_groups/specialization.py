@@ -138,7 +138,7 @@ def bundle_folder(output: str) -> Path:
 
 def write(result: Result | Specialized, target: Path, request: Specialization | None) -> list[Path]:
     """Write a result to ``target``; returns the files."""
-    from graphopt import api
+    from graphopt import api, ir
 
     if request is None:
         assert result.model is not None
@@ -149,7 +149,7 @@ def write(result: Result | Specialized, target: Path, request: Specialization | 
     assert isinstance(result, Specialized)
     if result.model is None:
         return save_bundle(result, target)
-    external = config.current().external_data
-    if external is None and result.branches and not request.single_file:
-        external = True  # branches share only weights in a separate file
-    return api.save(result.model, target, external_data=external)
+    weights = config.current().weights
+    if result.branches and not request.single_file and not ir.has_external_data(result.model):
+        weights = "inside" if weights == "inside" else "beside"  # branches share only weights in a data file
+    return api.save(result.model, target, weights=weights)

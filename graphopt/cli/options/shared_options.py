@@ -26,6 +26,7 @@ from graphopt.cli.options.parameter_types import (
 )
 from graphopt.cli.options.table_options import Decorator, Function, TableOption, table_option
 from graphopt.optimize_options import OPTIONS
+from graphopt.util.weight_placement import PLACES
 
 
 def group(title: str, *options: Decorator) -> Decorator:
@@ -105,10 +106,15 @@ model_options = group(
 output_options = group(
     "Files",
     click.option(
-        "--external-data/--no-external-data",
+        "--weights",
+        type=click.Choice(PLACES),
         default=None,
-        help="Store weights in a separate file.  [default: as in the input]",
+        help="Keep unchanged weights in IN's data files, copy them, or store all inside OUT or in a file"
+        " beside it (docs/cli.md).  [default: keep in IN's folder, else copy]",
     ),
+    # former names of two of its values, for one release
+    click.option("--external-data", "weights", flag_value="beside", default=None, hidden=True),
+    click.option("--no-external-data", "weights", flag_value="inside", default=None, hidden=True),
 )
 
 #: For commands whose results record their settings.

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -129,17 +129,17 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
     return [folder / location for location in dict.fromkeys(found)]
 
 
-def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
-    """Remove the ``old`` data files of the model ``path`` that are unused after the switch to ``new``.
+def remove_unread(old: Iterable[Path], path: Path, suffix: str, used: Collection[Path]) -> None:
+    """Remove the ``old`` data files of the model ``path`` whose new version reads only those in ``used``.
 
     The folder must be locked. Only files named after the model are removed, and only if no other file of the
     folder mentions them: a model may have any suffix.
     """
     for file in old:
-        if not is_own(file, path, suffix) or file == new:
+        if not is_own(file, path, suffix) or file in used:
             continue
         with contextlib.suppress(OSError):  # a file that can't be read or removed is kept
-            others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
+            others = [item for item in path.parent.iterdir() if item not in (path, *used, *old)]
             others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
             if not any(mentions(item, file.name) for item in others if item.is_file()):
                 file.unlink()

@@ -16,8 +16,10 @@ from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 from graphopt.util.text_tables import counted
 
-#: Alignment of tensors in a data file, in bytes, for memory mapping.
-_ALIGNMENT = 64
+#: Alignment of tensors in a data file, in bytes; of those of at least :data:`_PAGED` bytes for memory mapping
+#: (ONNX's IR.md recommends multiples of the page size), and for reflinks.
+_ALIGNMENT, _PAGE = 64, 4096
+_PAGED = 1 << 20
 
 
 class Folders:
@@ -66,7 +68,7 @@ class Folders:
         if not file.is_file():
             raise InvalidModel(f"the external data of {tensor!r} is missing: {file}")
         try:
-            mapped = self._files[file] = MappedFile(file)
+            mapped = self._files[file] = MappedFile(file, self._allowed[0])
         except OSError as error:
             raise InvalidModel(
                 f"the external data of {tensor!r} can't be read: {error.strerror or error}"
@@ -139,6 +141,7 @@ def write_external_data(
     *,
     attributes: bool = False,
     offsets: Offsets | None = None,
+    kept_location: Callable[[MappedTensor], str | None] = lambda _: None,
 ) -> Callable[[str], list[Change]]:
     """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
@@ -151,15 +154,17 @@ def write_external_data(
         threshold: the minimum size, in bytes.
         attributes: whether to also write attribute tensors that are not external.
         offsets: positions in ``file`` of tensors written earlier, by storage; extended by this call.
+        kept_location: the location of a tensor that stays in its file; ``None`` for a tensor to write.
 
     Returns:
         a function from the file's final name to the changes of the model: external tensors for the written
-        ones, and tensors in memory for external tensors below the threshold.
+        and the kept ones, and tensors in memory for external tensors below the threshold.
     """
     end = file.tell()
     offsets = {} if offsets is None else offsets
     inlined: list[Change] = []
     placed: list[tuple[Slot, int]] = []
+    kept: list[Change] = []
     for slot in slots(model):
         tensor = slot.tensor
         is_external = isinstance(tensor, onnx_ir.ExternalTensor)
@@ -169,17 +174,25 @@ def write_external_data(
             continue
         if not (slot.is_initializer or is_external or attributes):
             continue
+        if isinstance(tensor, MappedTensor) and (location := kept_location(tensor)) is not None:
+            kept.append((slot, _external_tensor_at(slot.tensor, location, tensor.offset or 0)))
+            continue
         storage = storage_of(tensor)
         if storage not in offsets:
-            file.write(bytes(-end % _ALIGNMENT))
-            offsets[storage] = end = end + -end % _ALIGNMENT
+            padding = -end % (_PAGE if tensor.nbytes >= _PAGED else _ALIGNMENT)
+            file.write(bytes(padding))
+            offsets[storage] = end = end + padding
             tensor.tofile(file)  # type: ignore[attr-defined]
             end += tensor.nbytes
         placed.append((slot, offsets[storage]))
     file.flush()
 
     def changes(name: str) -> list[Change]:
-        return inlined + [(slot, _external_tensor_at(slot.tensor, name, offset)) for slot, offset in placed]
+        return (
+            inlined
+            + kept
+            + [(slot, _external_tensor_at(slot.tensor, name, offset)) for slot, offset in placed]
+        )
 
     return changes
 
@@ -191,6 +204,30 @@ def read_external_data(model: onnx_ir.Model) -> list[Change]:
         for slot in slots(model)
         if isinstance(slot.tensor, onnx_ir.ExternalTensor)
     ]
+
+
+def refer_to_data(
+    model: onnx_ir.Model, threshold: int, kept_location: Callable[[MappedTensor], str | None]
+) -> list[Change]:
+    """The changes that let ``model`` refer to its data, and load other external tensors into memory.
+
+    Args:
+        model: the model; it is not changed.
+        threshold: the minimum size in bytes of a tensor that remains external.
+        kept_location: the location of a tensor in a file; ``None`` for a tensor to load.
+    """
+    changes: list[Change] = []
+    for slot in slots(model):
+        tensor = slot.tensor
+        if isinstance(tensor, onnx_ir.ExternalTensor):
+            location = None
+            if isinstance(tensor, MappedTensor) and tensor.nbytes >= max(threshold, 1):
+                location = kept_location(tensor)
+            if location is None:
+                changes.append((slot, _in_memory(tensor)))
+            else:
+                changes.append((slot, _external_tensor_at(tensor, location, tensor.offset or 0)))
+    return changes
 
 
 @contextlib.contextmanager

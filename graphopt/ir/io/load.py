@@ -13,6 +13,7 @@ import onnx
 
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, codec_of
 from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.external_data import Folders
@@ -46,7 +47,10 @@ def load(
     for retries_left in reversed(range(_RETRIES)):
         before = identity(path)
         try:
-            return from_proto_in(_parse(path), Folders(path.parent, folders))
+            model = from_proto_in(_parse(path), Folders(path.parent, folders))
+            # if another process replaced it, and its data by data of the same name, both are read again
+            if not retries_left or not model.graph.meta.get(DATA_FILES) or identity(path) == before:
+                return model
         except InvalidModel as error:
             if retries_left and identity(path) != before:  # another process replaced it and removed its data
                 continue

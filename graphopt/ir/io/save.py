@@ -13,21 +13,23 @@ from pathlib import Path
 import onnx
 
 from graphopt import publish
-from graphopt.errors import ResourceLimit, UsageError, unwritable
+from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
-from graphopt.ir.io.codecs import ONNX, Chunks, Codec, ExternalData, codec_of, codecs
-from graphopt.ir.io.data_file_replacement import DataFile, is_own, remove_orphans, remove_unread
+from graphopt.ir.io.codecs import ONNX, Chunks, Codec, codec_of, codecs
 from graphopt.ir.io.external_data import (
     Change,
     Offsets,
     changed,
     read_external_data,
+    refer_to_data,
     write_external_data,
 )
-from graphopt.ir.io.load import data_files, identity
+from graphopt.ir.io.kept_data import KeptData, check_kept
 from graphopt.ir.io.proto_conversion import to_proto
-from graphopt.ir.weights import slots
+from graphopt.ir.io.save_with_data import WrittenFiles, saving_with_data
+from graphopt.ir.weights import MappedTensor, slots
+from graphopt.util.weight_placement import Weights
 
 #: Maximum bytes of weights inside a model: protobuf's limit of 2 GB, less 1 MiB for everything else.
 INLINE_LIMIT = 2**31 - 2**20
@@ -41,9 +43,9 @@ def save(
     model: onnx_ir.Model,
     path: str | os.PathLike[str],
     *,
-    external_data: bool | None = None,
+    weights: Weights = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
-) -> list[Path]:
+) -> WrittenFiles:
     """Write ``model`` to ``path``; returns the files written, the model first.
 
     ``path`` may be the file that the model was loaded from. Data of an old model is not overwritten: the new
@@ -53,18 +55,21 @@ def save(
     Args:
         model: the model; it is not changed.
         path: target; its suffix selects the format, as for :func:`graphopt.ir.load`.
-        external_data: store tensors of at least ``threshold`` bytes in a file beside ``path``:
-            ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, by default if the model was loaded
-            with external data or exceeds 2 GB; ``<path>.bin`` beside the JSON IR, by default always. Files of
-            the other formats contain all tensors.
+        weights: where tensors of at least ``threshold`` bytes are stored. ``beside``: in a file beside
+            ``path``, ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, ``<path>.bin`` beside the
+            JSON IR. ``inside``: in ``path`` itself. ``copy``: beside if the model was loaded with external
+            data or exceeds 2 GB, and beside the JSON IR; otherwise inside. ``keep``: as ``copy``, but tensors
+            of a model that was loaded from the folder of ``path`` stay in its data files, to which the new
+            model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other formats contain
+            all tensors.
         threshold: bytes.
 
     Raises:
-        UsageError: ``path`` can't be written. No partial file remains.
-        ResourceLimit: the disk is full, or the model exceeds 2 GB and ``external_data`` is false.
+        UsageError: ``path`` can't be written, or the data can't be kept. No partial file remains.
+        ResourceLimit: the disk is full, or the model exceeds 2 GB and ``weights`` is ``inside``.
         UnsupportedModel: the format can't represent the model.
     """
-    with saving(model, path, external_data=external_data, threshold=threshold) as written:
+    with saving(model, path, weights=weights, threshold=threshold) as written:
         pass
     return written
 
@@ -74,9 +79,9 @@ def saving(
     model: onnx_ir.Model,
     path: str | os.PathLike[str],
     *,
-    external_data: bool | None = None,
+    weights: Weights = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
-) -> Iterator[list[Path]]:
+) -> Iterator[WrittenFiles]:
     """Write ``model`` to temporary files that are published with others after the ``with`` block.
 
     Arguments and errors are the same as for :func:`save`.
@@ -94,16 +99,24 @@ def saving(
         raise UsageError(
             f"can't write {path}: it contains the model's weights", hint="give another file name"
         )
-    if os.path.exists(path) and not os.path.isfile(path):
-        external_data = False  # a device has no folder for a second file
     data = codec.external_data
-    if external_data is None:
-        external_data = (data is not None and data.by_default) or _needs_external_data(model)
-    if external_data and data is not None:
-        with _saving_with_data(model, path, codec, data, threshold) as written:
+    if weights == "keep":
+        check_kept(model, path)
+        if data is None and has_external_data(model):
+            raise UsageError(
+                f"can't write {path} and keep its weights: files of {codec.name} contain all tensors",
+                hint="give a file name with .onnx, or --weights inside",
+            )
+    is_apart = weights == "beside"
+    if weights in ("auto", "keep", "copy"):
+        is_apart = (data is not None and data.by_default) or _needs_external_data(model)
+    if os.path.exists(path) and not os.path.isfile(path):
+        is_apart = False  # a device has no folder for a second file
+    if is_apart and data is not None:
+        with saving_with_data(model, path, codec, data, threshold, weights) as written:
             yield written
         return
-    written = []
+    written = WrittenFiles()
     with publish.staged(path, _self_contained(model, codec, threshold)):
         yield written
     written.append(path)
@@ -118,9 +131,30 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
     return b"".join(_self_contained(model, ONNX, EXTERNAL_THRESHOLD))
 
 
+def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptData] | None:
+    """Serialize ``model`` to ONNX with references to the data files that it was read from.
+
+    Returns:
+        the serialized model, and the files that it refers to; ``None`` if there are no references, if a file
+        has changed, or if the other tensors have more than ``limit`` bytes.
+    """
+    tensors = [slot.tensor for slot in slots(model)]
+    folder = next((item.file.folder for item in tensors if isinstance(item, MappedTensor)), None)
+    if folder is None:
+        return None
+    kept = KeptData(folder / "model", "keep")
+    changes = refer_to_data(model, EXTERNAL_THRESHOLD, kept.location)
+    referring = {id(slot.tensor) for slot, tensor in changes if isinstance(tensor, onnx_ir.ExternalTensor)}
+    others = sum(tensor.nbytes for tensor in tensors if id(tensor) not in referring)
+    if not referring or others > limit or not kept.is_in_place(locked=False):
+        return None
+    with changed(changes):
+        return to_proto(model).SerializeToString(), kept
+
+
 def _self_contained(model: onnx_ir.Model, codec: Codec, threshold: int) -> Chunks:
     if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
-        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="use external data")
+        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="--weights beside")
     with changed(read_external_data(model)):
         return codec.save(model, threshold)
 
@@ -153,6 +187,11 @@ def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
     return files
 
 
+def has_external_data(model: onnx_ir.Model) -> bool:
+    """Whether tensors of ``model`` are in data files."""
+    return any(isinstance(slot.tensor, onnx_ir.ExternalTensor) for slot in slots(model))
+
+
 def _needs_external_data(model: onnx_ir.Model) -> bool:
     """Whether the model was loaded with external data, or is too large without it.
 
@@ -167,60 +206,6 @@ def _needs_external_data(model: onnx_ir.Model) -> bool:
         )
         or sum(tensor.nbytes for tensor in tensors) > INLINE_LIMIT
     )
-
-
-@contextlib.contextmanager
-def _saving_with_data(
-    model: onnx_ir.Model, path: Path, codec: Codec, external: ExternalData, threshold: int
-) -> Iterator[list[Path]]:
-    """Publish the model and its data file. ``path`` is the old model until it is the new model."""
-    suffix = external.suffix
-    written: list[Path] = []
-    with contextlib.ExitStack() as stack:
-        try:
-            for target in (path, path.with_name(path.name + suffix)):
-                publish.check_protected(target)
-            content = stack.enter_context(publish.temporary_file(path.with_name(path.name + suffix)))
-            with open(content, "wb") as file:
-                relocated = write_external_data(model, file, threshold, attributes=external.attributes)
-                is_needed = file.tell() > 0
-            before, old = identity(path), data_files(path)
-            data = DataFile(path, suffix, content, first=not old)
-            staged = stack.enter_context(publish.temporary_file(path))
-
-            def write() -> None:
-                with changed(relocated(data.path.name)), open(staged, "wb") as file:
-                    file.writelines(codec.save(model, threshold))
-
-            def note() -> None:
-                own = [file.name for file in old if is_own(file, path, suffix)]
-                publish.note_unfinished(staged, [data.path.name, *own])
-
-            write()
-        except OSError as error:
-            raise unwritable(path, error) from error
-        yield written
-        try:
-            with publish.locked(path.parent) as is_locked:
-                if is_locked:
-                    remove_orphans(path.parent, publish.take_unfinished(path.parent))
-                note()
-                while is_needed and not data.claim(is_locked):
-                    write()
-                    note()
-                if is_locked and identity(path) != before:
-                    old = data_files(path)
-                try:
-                    os.replace(staged, path)
-                except OSError:
-                    if is_needed and data.is_new:
-                        data.path.unlink(missing_ok=True)
-                    raise
-                if is_locked:
-                    remove_unread(old, path, suffix, data.path)
-        except OSError as error:
-            raise unwritable(path, error) from error
-    written += [path, data.path] if is_needed else [path]
 
 
 def save_together(models: Mapping[str, onnx_ir.Model], folder: Path, data: str) -> list[Path]:

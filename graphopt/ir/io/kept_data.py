@@ -1,0 +1,87 @@
+"""Weights that stay in the data files of the original, to which the written model refers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from graphopt.errors import UsageError
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.weights import MappedFile, MappedTensor, slots
+from graphopt.util.weight_placement import Weights
+
+
+class KeptData:
+    """The data files that a model keeps when it is written to ``path``.
+
+    A file is kept if it was read for a model in the folder of ``path``. Its location is relative to that
+    folder, in which ONNX requires data to be.
+
+    Args:
+        path: the path of the written model.
+        weights: its placement; no file is kept unless this is ``auto`` or ``keep``.
+
+    Attributes:
+        folder: the folder of ``path``, without symbolic links.
+        nbytes: the bytes of the kept tensors in each file, by its location.
+    """
+
+    def __init__(self, path: Path, weights: Weights) -> None:
+        self.folder = Path(os.path.realpath(path.parent))
+        self._weights = weights
+        self._files: dict[str, MappedFile] = {}
+        self._counted: set[tuple[str, int, int]] = set()
+        self.nbytes: dict[str, int] = {}
+
+    def location(self, tensor: MappedTensor) -> str | None:
+        """The location of ``tensor`` for the written model; ``None`` if the tensor must be written."""
+        file = tensor.file
+        if self._weights not in ("auto", "keep") or file.folder != self.folder:
+            return None
+        if not file.path.is_relative_to(self.folder):
+            return None
+        location = file.path.relative_to(self.folder).as_posix()
+        self._files[location] = file
+        place = (location, tensor.offset or 0, tensor.nbytes)
+        if place not in self._counted:  # tied tensors count once
+            self._counted.add(place)
+            self.nbytes[location] = self.nbytes.get(location, 0) + tensor.nbytes
+        return location
+
+    @property
+    def names(self) -> list[str]:
+        """The locations of the kept files."""
+        return list(self._files)
+
+    def is_in_place(self, locked: bool) -> bool:
+        """Whether all kept files are still those that were read, and remain until the model is published.
+
+        Args:
+            locked: whether the folder is locked, so that no other writer removes a file. ``keep`` does not
+                require the lock: on file systems without locks, graphopt removes no data.
+        """
+        if not self._files:
+            return True
+        return (locked or self._weights == "keep") and all(file.is_in_place for file in self._files.values())
+
+
+def check_kept(model: onnx_ir.Model, path: Path) -> None:
+    """Check that the external data of ``model`` can be kept when the model is written to ``path``.
+
+    Raises:
+        UsageError: a data file is outside the folder of ``path``.
+    """
+    kept = KeptData(path, "keep")
+    for slot in slots(model):
+        tensor = slot.tensor
+        if not isinstance(tensor, MappedTensor) or kept.location(tensor) is not None:
+            continue
+        file = tensor.file
+        hint = "--weights copy"
+        if file.folder is not None and file.path.is_relative_to(file.folder):
+            hint = f"write into {file.folder}, or --weights copy"
+        raise UsageError(
+            f"can't write {path} and keep its weights in {file.path}: they were not read for a model in its"
+            " folder",
+            hint=hint,
+        )

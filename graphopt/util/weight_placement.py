@@ -1,0 +1,11 @@
+"""The places of a written model's weights."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+#: ``auto``: ``keep`` where the model is written to the original's folder, else ``copy``; ``keep``: unchanged
+#: tensors stay in the original's data files, which the written model refers to; ``copy``: in files of the
+#: written model, as in the original; ``inside``: in the model's own file; ``beside``: in a file beside it.
+Weights = Literal["auto", "keep", "copy", "inside", "beside"]
+PLACES: tuple[Weights, ...] = get_args(Weights)
