@@ -66,7 +66,7 @@ class Job:
                 about = f"{name}: " if several else ""
                 found: Report | StoredReport | None = None
                 if stored is not None:
-                    found = self._reused(stored, target, shown, about)
+                    found = self._reused(stored, source, target, shown, about)
                 if found is None:
                     if reuse is not None:
                         reuse.stored = None
@@ -93,7 +93,7 @@ class Job:
         )
 
     def _reused(
-        self, stored: StoredResult, target: Path | None, shown: str | None, about: str
+        self, stored: StoredResult, source: Path, target: Path | None, shown: str | None, about: str
     ) -> StoredReport | None:
         """Write a stored result; ``None`` if another process has removed it in the meantime."""
         run, begin = self.run, time.perf_counter()
@@ -103,7 +103,7 @@ class Job:
             return None
         remarks: list[str] = []
         if target is not None:
-            write = reused_results.deliver(stored, target, run.settings.weights)
+            write = reused_results.deliver(stored, source, target, run.settings.weights)
             if write is None:
                 return None
             if shown is not None:
@@ -178,9 +178,8 @@ class Job:
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
         if reuse is not None:
-            failure = reuse.store(
-                result.model, target, new_bytes or 0, report, warnings, conversions, refers=bool(kept)
-            )
+            own = (new_bytes or 0) - sum(kept.values())
+            failure = reuse.store(result.model, target, own, report, warnings, conversions)
             if failure is not None:
                 run.console.warn(f"{about}{failure}")
         return report.having(remarks=remarks, seconds={"save": seconds})

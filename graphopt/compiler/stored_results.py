@@ -13,8 +13,9 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
-from graphopt.model_arguments import ModelLike, save
+from graphopt.model_arguments import ModelLike
 from graphopt.result_cache.cache import ResultCache, trace_bypass, why_not_stored
+from graphopt.result_cache.entry_models import load_entry, save_entry
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
@@ -32,6 +33,11 @@ class _Request(NamedTuple):
     key: Key
     files: ModelFiles | None
 
+    @property
+    def source(self) -> Path | None:
+        """The file of the model."""
+        return None if self.files is None else self.files.states[0][0]
+
 
 def stored_or_computed(
     env: Environment, model: ModelLike, compute: Callable[[], tuple[ir.Model, Report]]
@@ -45,7 +51,7 @@ def stored_or_computed(
         return compute()
     cache = ResultCache(env.settings)
     with cache.reserved(request.key) as stored:
-        found = None if stored is None else _loaded(stored)
+        found = None if stored is None else _loaded(stored, request.source)
         if found is None:
             with conversions_recorded() as conversions:
                 found = compute()
@@ -64,7 +70,7 @@ def _request(env: Environment, model: ModelLike) -> _Request | None:
             parts, files = {"model": hashlib.sha256(model).hexdigest()}, None
             form = "bytes"
         elif isinstance(model, str | os.PathLike):
-            files = ModelFiles.read(Path(model))
+            files = ModelFiles.read(Path(model), env.settings.cache_size)
             parts, form = files.digests, Path(model).suffix
         else:
             return None
@@ -75,11 +81,11 @@ def _request(env: Environment, model: ModelLike) -> _Request | None:
         return None
 
 
-def _loaded(stored: StoredResult) -> tuple[ir.Model, Report] | None:
+def _loaded(stored: StoredResult, source: Path | None) -> tuple[ir.Model, Report] | None:
     """A stored result; ``None`` if another process has removed its files in the meantime."""
     try:
         report, path = restored_report(stored.data["plain"]), stored.model
-        return None if path is None else (ir.load(path), report.having(cached=stored.key))
+        return None if path is None else (load_entry(path, source), report.having(cached=stored.key))
     except (OSError, ValueError, KeyError, TypeError, GraphoptError):
         return None
 
@@ -95,7 +101,7 @@ def _store(
     def fill(folder: Path) -> None:
         source = "bytes" if files is None else files.states[0][0].name
         write_report(folder, key.parts, report, [], source, plain, conversions)
-        save(model, folder / f"{MODEL}.onnx", weights="copy")
+        save_entry(model, folder / f"{MODEL}.onnx", request.source)
 
     failure = cache.store(key, report.optimized.weight_bytes, fill)
     if failure is not None:

@@ -44,6 +44,7 @@ from graphopt.ir.initializer_reads import (
     track,
 )
 from graphopt.ir.io.codecs import codec_of
+from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
 from graphopt.ir.io.kept_data import KeptData

@@ -34,11 +34,16 @@ class ModelFiles:
     states: tuple[tuple[Path, tuple[int, ...]], ...]
 
     @classmethod
-    def read(cls, path: Path) -> ModelFiles:
+    def read(cls, path: Path, limit: int) -> ModelFiles:
         """The files of the model at ``path``.
 
+        Args:
+            path: the file of the model.
+            limit: maximum bytes of all files, because the digests of larger ones take long.
+
         Raises:
-            NotCached: a file is missing, empty or not a plain file, or its format may refer to any files.
+            NotCached: a file is missing, empty or not a plain file, its format may refer to any files, or the
+                files are larger than ``limit``.
         """
         known = (*model_suffixes.ONNX, *_TEXTS)
         if path.suffix not in known and path.suffix in model_suffixes.suffixes():
@@ -47,8 +52,11 @@ class ModelFiles:
             states = [(path, _state(path))]
             digest, has_data = _scan(path)
             digests = {"model": digest}
-            for file in _data_files(path) if has_data else ():
-                states.append((file, _state(file)))
+            data_files = _data_files(path) if has_data else []
+            states += [(file, _state(file)) for file in data_files]
+            if sum(state[2] for _, state in states) > limit:
+                raise NotCached("the model is larger than cache-size")
+            for file in data_files:
                 digests[f"data {file.relative_to(path.parent)}"] = file_digest(file)
         except (OSError, ValueError) as error:
             raise NotCached("a file of the model can't be read") from error

@@ -104,6 +104,32 @@ def test_files_with_external_data_and_of_other_formats_are_the_same(
     assert len(_files(Path("one"))) == (1 if target == "out.onnxtxt" else 2)
 
 
+def test_results_in_the_folder_of_their_original_refer_to_its_data(optimize: Optimize, weights: Path) -> None:
+    """Hits have the bytes of the first result, also where the original has moved."""
+    model = onnx.load(weights)
+    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
+    model.graph.initializer[0].CopyFrom(large)
+    del model.graph.node[0]
+    model.graph.node[0].input[1] = "w"
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
+    for folder in ("one", "two", "three"):
+        Path(folder).mkdir()
+    onnx.save(model, "one/in.onnx", save_as_external_data=True, location="in.bin", size_threshold=0)
+    assert optimize("one/in.onnx", "-o", "one/out.onnx")["cache"]["hit"] is False
+    written = _files(Path("one"))
+    assert b"in.bin" in written["out.onnx"] and "out.onnx.data" not in written
+    for name in ("in.onnx", "in.bin"):
+        Path("one", name).rename(Path("two", name))
+    assert optimize("two/in.onnx", "-o", "two/out.onnx")["cache"]["hit"] is True
+    assert _files(Path("two")) == written
+    # in another folder, all weights are copied, as without the cache
+    assert optimize("two/in.onnx", "-o", "three/out.onnx")["cache"]["hit"] is True
+    found = _files(Path("three"))
+    assert sorted(found) == ["out.onnx", "out.onnx.data"] and b"in.bin" not in found["out.onnx"]
+    assert optimize("two/in.onnx", "-o", "three/out.onnx", "--no-cache")["cache"] is None
+    assert _files(Path("three")) == found
+
+
 def test_external_data_of_the_model_is_part_of_the_key(optimize: Optimize, weights: Path) -> None:
     model = onnx.load(weights)
     onnx.save(model, "in.onnx", save_as_external_data=True, location="in.bin", size_threshold=0)
@@ -267,7 +293,7 @@ def test_damaged_entries_are_rebuilt(optimize: Optimize, weights: Path, store: P
         (["--save-repro", "repro"], "the option --save-repro is given"),
         (["--verify-each"], "the option --verify-each is given"),
         (["--log", "dce"], "the setting log is given"),
-        (["--set", "cache-size=1"], "the result is larger than cache-size"),
+        (["--set", "cache-size=1"], "the model is larger than cache-size"),
     ],
 )
 def test_bypasses_have_a_reason(

@@ -13,6 +13,7 @@ from graphopt import publish
 from graphopt.cli.files.optimize_files import STDOUT
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.result_cache.cache import ResultCache, trace_bypass, why_not_stored
+from graphopt.result_cache.entry_models import load_entry, refers_to_original, save_entry
 from graphopt.result_cache.key import Key, result_key
 from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
@@ -79,7 +80,7 @@ class Reuse:
             if target == STDOUT:
                 raise NotCached("the result is written to standard output")
             form = "report" if target is None else f"file{target.suffix}{' with mark' if marks else ''}"
-            reuse.files = ModelFiles.read(source)
+            reuse.files = ModelFiles.read(source, settings.cache_size)
             reuse.key = key_of_file(source, reuse.files, form, settings, options)
         except NotCached as why:
             reuse.reason = str(why)
@@ -103,19 +104,16 @@ class Reuse:
         report: Report,
         warnings: Sequence[tuple[str, str]],
         conversions: Sequence[str],
-        *,
-        refers: bool = False,
     ) -> str | None:
         """Store a result; returns a warning if that fails.
 
         Args:
             model: the result, which was written to ``target``.
             target: its file, if it was written.
-            nbytes: the size of the written files in bytes.
+            nbytes: the size of the written files in bytes, without data of the original.
             report: its report.
             warnings: the warnings of the run, each with its hint.
             conversions: its warnings about converted inputs.
-            refers: whether the written model refers to data files of the original.
         """
         key, files = self.key, self.files
         if key is None or files is None:
@@ -123,8 +121,6 @@ class Reuse:
         source = files.states[0][0].name
         if target is not None and any(_is_same(target, path) for path, _ in files.states):
             self.reason = "the result replaces the model"
-        elif refers:
-            self.reason = "the result refers to data of the model"
         else:
             self.reason = why_not_stored(key, files, report)
         if self.reason is not None:
@@ -133,9 +129,7 @@ class Reuse:
         def fill(folder: Path) -> None:
             write_report(folder, key.parts, report, warnings, source, conversions=conversions)
             if target is not None and model is not None:
-                from graphopt import api
-
-                api.save(model, folder / f"{MODEL}{target.suffix}", weights="copy")
+                save_entry(model, folder / f"{MODEL}{target.suffix}", files.states[0][0])
 
         self.reason = self.cache.store(key, nbytes, fill)
         return None if self.reason is None else f"the result is not stored for later runs: {self.reason}"
@@ -167,10 +161,15 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def deliver(stored: StoredResult, target: Path, weights: Weights) -> Callable[[], list[Path]] | None:
+def deliver(
+    stored: StoredResult, source: Path, target: Path, weights: Weights
+) -> Callable[[], list[Path]] | None:
     """A function that writes the model of ``stored`` to ``target``; ``None`` if the entry was removed.
 
     Args:
+        stored: the entry.
+        source: the original, whose data the stored model may refer to.
+        target: the file for the result.
         weights: the place of its weights.
     """
     from graphopt.errors import GraphoptError
@@ -180,11 +179,11 @@ def deliver(stored: StoredResult, target: Path, weights: Weights) -> Callable[[]
         if model is None:
             return None
         # the entry has the weights as the original has them, and a model contains the name of its data file
-        if stored.has_data_file or weights == "beside":
+        if stored.has_data_file or refers_to_original(model) or weights == "beside":
             from graphopt import ir
 
-            loaded = ir.load(model)
-            return lambda: ir.save(loaded, target, weights="copy" if weights in ("auto", "keep") else weights)
+            loaded = load_entry(model, source)
+            return lambda: ir.save(loaded, target, weights=weights)
         content = model.read_bytes()
     except (OSError, GraphoptError):
         return None

@@ -13,6 +13,7 @@ import onnx
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
+from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 from graphopt.util.text_tables import counted
 
@@ -23,10 +24,21 @@ _PAGED = 1 << 20
 
 
 class Folders:
-    """The folders that may contain external data: the model's own, and folders that the user allows."""
+    """The folders that may contain external data: the model's own, and folders that the user allows.
 
-    def __init__(self, folder: Path | None, allowed: Sequence[Path] = ()) -> None:
+    Args:
+        folder: the model's own folder; ``None`` if it is unknown.
+        allowed: the other folders.
+        data_of: a folder whose data has an alias in locations; the model's own data then has no folder to be
+            kept in.
+    """
+
+    def __init__(
+        self, folder: Path | None, allowed: Sequence[Path] = (), data_of: DataOf | None = None
+    ) -> None:
         self._folder = folder
+        self._of = None if data_of is None else Folders(data_of.folder)
+        self._alias = "" if data_of is None else f"{data_of.alias}/"
         allowed = [] if folder is None else [folder, *allowed]
         self._allowed = [Path(os.path.realpath(path)) for path in allowed]  # realpath tolerates cyclic links
         self._files: dict[Path, MappedFile] = {}
@@ -34,7 +46,7 @@ class Folders:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files mapped so far."""
-        return tuple(self._files)
+        return tuple(self._files) + (() if self._of is None else self._of.files)
 
     def find(self, location: str, tensor: str) -> MappedFile:
         """Map the file at ``location`` of tensor ``tensor``, once.
@@ -48,6 +60,8 @@ class Folders:
                 f"the data of {tensor!r} is in another file, {location!r}",
                 hint="give its path instead, or its folder: load_model(model, base_dir=...)",
             )
+        if self._of is not None and location.startswith(self._alias):
+            return self._of.find(location.removeprefix(self._alias), tensor)
         if not location:
             raise InvalidModel(f"the external tensor {tensor!r} has no location")
         try:
@@ -68,7 +82,7 @@ class Folders:
         if not file.is_file():
             raise InvalidModel(f"the external data of {tensor!r} is missing: {file}")
         try:
-            mapped = self._files[file] = MappedFile(file, self._allowed[0])
+            mapped = self._files[file] = MappedFile(file, self._allowed[0] if self._of is None else None)
         except OSError as error:
             raise InvalidModel(
                 f"the external data of {tensor!r} can't be read: {error.strerror or error}"

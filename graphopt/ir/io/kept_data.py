@@ -12,22 +12,24 @@ from graphopt.util.weight_placement import Weights
 
 
 class KeptData:
-    """The data files that a model keeps when it is written to ``path``.
+    """The data files that a model keeps when it is written.
 
-    A file is kept if it was read for a model in the folder of ``path``. Its location is relative to that
-    folder, in which ONNX requires data to be.
+    A file is kept if it was read for a model in ``folder``. Its location is relative to that folder, in which
+    ONNX requires data to be.
 
     Args:
-        path: the path of the written model.
-        weights: its placement; no file is kept unless this is ``auto`` or ``keep``.
+        folder: the folder of the written model, or the one of :class:`DataOf`.
+        weights: the placement; no file is kept unless this is ``auto`` or ``keep``.
+        alias: the prefix of locations, if there is one.
 
     Attributes:
-        folder: the folder of ``path``, without symbolic links.
+        folder: the folder, without symbolic links.
         nbytes: the bytes of the kept tensors in each file, by its location.
     """
 
-    def __init__(self, path: Path, weights: Weights) -> None:
-        self.folder = Path(os.path.realpath(path.parent))
+    def __init__(self, folder: Path, weights: Weights, alias: str = "") -> None:
+        self.folder = Path(os.path.realpath(folder))
+        self._alias = alias
         self._weights = weights
         self._files: dict[str, MappedFile] = {}
         self._counted: set[tuple[str, int, int]] = set()
@@ -40,7 +42,7 @@ class KeptData:
             return None
         if not file.path.is_relative_to(self.folder):
             return None
-        location = file.path.relative_to(self.folder).as_posix()
+        location = (Path(self._alias) / file.path.relative_to(self.folder)).as_posix()
         self._files[location] = file
         place = (location, tensor.offset or 0, tensor.nbytes)
         if place not in self._counted:  # tied tensors count once
@@ -71,14 +73,16 @@ def check_kept(model: onnx_ir.Model, path: Path) -> None:
     Raises:
         UsageError: a data file is outside the folder of ``path``.
     """
-    kept = KeptData(path, "keep")
+    kept = KeptData(path.parent, "keep")
     for slot in slots(model):
         tensor = slot.tensor
         if not isinstance(tensor, MappedTensor) or kept.location(tensor) is not None:
             continue
         file = tensor.file
+        if file.folder is None:
+            continue
         hint = "--weights copy"
-        if file.folder is not None and file.path.is_relative_to(file.folder):
+        if file.path.is_relative_to(file.folder):
             hint = f"write into {file.folder}, or --weights copy"
         raise UsageError(
             f"can't write {path} and keep its weights in {file.path}: they were not read for a model in its"

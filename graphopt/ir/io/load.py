@@ -16,6 +16,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, codec_of
 from graphopt.ir.io.data_file_replacement import locations
+from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Folders
 from graphopt.ir.io.foreign_formats import HEAD, folder_error, recognized
 from graphopt.ir.io.proto_conversion import check_header, from_proto_in
@@ -27,7 +28,10 @@ _RETRIES = 100
 
 
 def load(
-    path: str | os.PathLike[str], *, allow_external: Sequence[str | os.PathLike[str]] = ()
+    path: str | os.PathLike[str],
+    *,
+    allow_external: Sequence[str | os.PathLike[str]] = (),
+    data_of: DataOf | None = None,
 ) -> onnx_ir.Model:
     """Load a model from a file, whose suffix selects the format.
 
@@ -36,6 +40,11 @@ def load(
 
     Unsorted graphs are sorted. External data is memory-mapped. The data must exist in the model's folder or a
     folder of ``allow_external``, and be long enough.
+
+    Args:
+        path: the file.
+        allow_external: folders.
+        data_of: the data that a model refers to that was saved with this argument.
 
     Raises:
         UsageError: the path does not exist, is a folder or can't be read.
@@ -47,7 +56,7 @@ def load(
     for retries_left in reversed(range(_RETRIES)):
         before = identity(path)
         try:
-            model = from_proto_in(_parse(path), Folders(path.parent, folders))
+            model = from_proto_in(_parse(path), Folders(path.parent, folders, data_of))
             # if another process replaced it, and its data by data of the same name, both are read again
             if not retries_left or not model.graph.meta.get(DATA_FILES) or identity(path) == before:
                 return model

@@ -17,6 +17,7 @@ from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, Chunks, Codec, codec_of, codecs
+from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import (
     Change,
     Offsets,
@@ -45,6 +46,7 @@ def save(
     *,
     weights: Weights = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
+    data_of: DataOf | None = None,
 ) -> WrittenFiles:
     """Write ``model`` to ``path``; returns the files written, the model first.
 
@@ -63,13 +65,15 @@ def save(
             model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other formats contain
             all tensors.
         threshold: bytes.
+        data_of: with ``copy``, refer to data of this folder under its alias instead of copying it; the result
+            loads only with the same argument of :func:`graphopt.ir.load`.
 
     Raises:
         UsageError: ``path`` can't be written, or the data can't be kept. No partial file remains.
         ResourceLimit: the disk is full, or the model exceeds 2 GB and ``weights`` is ``inside``.
         UnsupportedModel: the format can't represent the model.
     """
-    with saving(model, path, weights=weights, threshold=threshold) as written:
+    with saving(model, path, weights=weights, threshold=threshold, data_of=data_of) as written:
         pass
     return written
 
@@ -81,6 +85,7 @@ def saving(
     *,
     weights: Weights = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
+    data_of: DataOf | None = None,
 ) -> Iterator[WrittenFiles]:
     """Write ``model`` to temporary files that are published with others after the ``with`` block.
 
@@ -113,7 +118,7 @@ def saving(
     if os.path.exists(path) and not os.path.isfile(path):
         is_apart = False  # a device has no folder for a second file
     if is_apart and data is not None:
-        with saving_with_data(model, path, codec, data, threshold, weights) as written:
+        with saving_with_data(model, path, codec, data, threshold, weights, data_of) as written:
             yield written
         return
     written = WrittenFiles()
@@ -142,7 +147,7 @@ def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptD
     folder = next((item.file.folder for item in tensors if isinstance(item, MappedTensor)), None)
     if folder is None:
         return None
-    kept = KeptData(folder / "model", "keep")
+    kept = KeptData(folder, "keep")
     changes = refer_to_data(model, EXTERNAL_THRESHOLD, kept.location)
     referring = {id(slot.tensor) for slot, tensor in changes if isinstance(tensor, onnx_ir.ExternalTensor)}
     others = sum(tensor.nbytes for tensor in tensors if id(tensor) not in referring)

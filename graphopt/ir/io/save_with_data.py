@@ -12,6 +12,7 @@ from graphopt.errors import UsageError, unwritable
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.codecs import Codec, ExternalData
 from graphopt.ir.io.data_file_replacement import DataFile, is_own, remove_orphans, remove_unread
+from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Change, changed, write_external_data
 from graphopt.ir.io.kept_data import KeptData
 from graphopt.ir.io.load import data_files, identity
@@ -33,7 +34,13 @@ class WrittenFiles(list[Path]):
 
 @contextlib.contextmanager
 def saving_with_data(
-    model: onnx_ir.Model, path: Path, codec: Codec, external: ExternalData, threshold: int, weights: Weights
+    model: onnx_ir.Model,
+    path: Path,
+    codec: Codec,
+    external: ExternalData,
+    threshold: int,
+    weights: Weights,
+    data_of: DataOf | None,
 ) -> Iterator[WrittenFiles]:
     """Publish the model and its data file. ``path`` is the old model until it is the new model.
 
@@ -47,7 +54,10 @@ def saving_with_data(
             for target in (path, path.with_name(path.name + external.suffix)):
                 publish.check_protected(target)
             files = _Files(model, path, codec, external, threshold, stack)
-            files.prepare(weights)
+            kept = KeptData(path.parent, weights)
+            if data_of is not None:
+                kept = KeptData(data_of.folder, "keep", data_of.alias)
+            files.prepare(kept)
         except OSError as error:
             raise unwritable(path, error) from error
         yield written
@@ -58,7 +68,7 @@ def saving_with_data(
                         f"can't write {path}: the data of its original changed in the meantime",
                         hint="run the command again, or --weights copy",
                     )
-                files.prepare("copy")
+                files.prepare(KeptData(path.parent, "copy"))
                 files.publish()
         except OSError as error:
             raise unwritable(path, error) from error
@@ -85,10 +95,10 @@ class _Files:
         )
         self._staged = stack.enter_context(publish.temporary_file(path))
 
-    def prepare(self, weights: Weights) -> None:
+    def prepare(self, kept: KeptData) -> None:
         """Write the temporary files; raises OSError."""
         path, suffix = self._path, self._external.suffix
-        self.kept = KeptData(path, weights)
+        self.kept = kept
         with open(self._content, "wb") as file:
             self._relocated: Callable[[str], list[Change]] = write_external_data(
                 self._model,
