@@ -14,7 +14,7 @@ from graphopt.util.file_search import mentions
 if TYPE_CHECKING:
     from graphopt import ir
 
-#: The folder that stands for the original's in the locations of data.
+#: The alias of the original's folder in the locations of data.
 _ORIGINAL = "graphopt-original"
 
 
