@@ -75,7 +75,7 @@ def test_models_of_other_folders_are_copied_or_refused(tmp_path: Path) -> None:
     target = tmp_path / "other" / "out.onnx"
     with pytest.raises(UsageError, match="they were not read for a model in its folder") as caught:
         ir.save(ir.load(source), target, weights="keep")
-    assert caught.value.hint == f"write into {tmp_path}, or --weights copy"
+    assert caught.value.hint == f"write into {tmp_path}, or set weights to copy"
     assert os.listdir(target.parent) == []
     assert ir.save(ir.load(source), target, weights="auto") == [target, target.with_name("out.onnx.data")]
     assert _locations(target) == {"a": "out.onnx.data", "b": "out.onnx.data"}

@@ -81,9 +81,9 @@ def check_kept(model: onnx_ir.Model, path: Path) -> None:
         file = tensor.file
         if file.folder is None:
             continue
-        hint = "--weights copy"
+        hint = "set weights to copy"
         if file.path.is_relative_to(file.folder):
-            hint = f"write into {file.folder}, or --weights copy"
+            hint = f"write into {file.folder}, or set weights to copy"
         raise UsageError(
             f"can't write {path} and keep its weights in {file.path}: they were not read for a model in its"
             " folder",

@@ -110,7 +110,7 @@ def saving(
         if data is None and has_external_data(model):
             raise UsageError(
                 f"can't write {path} and keep its weights: files of {codec.name} contain all tensors",
-                hint="give a file name with .onnx, or --weights inside",
+                hint="give a file name with .onnx, or set weights to inside",
             )
     is_apart = weights == "beside"
     if weights in ("auto", "keep", "copy"):
@@ -159,7 +159,7 @@ def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptD
 
 def _self_contained(model: onnx_ir.Model, codec: Codec, threshold: int) -> Chunks:
     if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
-        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="--weights beside")
+        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="set weights to beside")
     with changed(read_external_data(model)):
         return codec.save(model, threshold)
 
