@@ -159,7 +159,9 @@ def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptD
 
 def _self_contained(model: onnx_ir.Model, codec: Codec, threshold: int) -> Chunks:
     if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
-        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="set weights to beside")
+        raise ResourceLimit(
+            "the model is larger than 2 GB, the limit of one file", hint="set weights to beside"
+        )
     with changed(read_external_data(model)):
         return codec.save(model, threshold)
 
