@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
 from graphopt import config, ir
 from graphopt.util.argument_checks import checked
-from graphopt.util.weight_placement import Weights
 
 if TYPE_CHECKING:
     from graphopt.ort.session import Source
@@ -71,7 +70,11 @@ def to_proto(model: ModelLike) -> onnx.ModelProto:
 
 @checked
 def save(
-    model: ModelLike, path: PathLike, *, weights: Weights | None = None, external_data: bool | None = None
+    model: ModelLike,
+    path: PathLike,
+    *,
+    weights: Literal["auto", "keep", "copy", "inside", "beside"] | None = None,
+    external_data: bool | None = None,
 ) -> list[Path]:
     """Write a model to ``path``, atomically; returns the files written, the model first.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.parameter_update import Update
 from graphopt.training.step_plan import KEY, NEW, RATE, Plan
-from graphopt.util.weight_placement import Weights
 
 
 @dataclass
@@ -52,7 +52,13 @@ class TrainingStep:
     inlined: dict[str, str] = field(default_factory=dict)
     excluded: dict[str, str] = field(default_factory=dict)
 
-    def save(self, path: PathLike, state: PathLike | None = None, *, weights: Weights = "copy") -> list[Path]:
+    def save(
+        self,
+        path: PathLike,
+        state: PathLike | None = None,
+        *,
+        weights: Literal["auto", "keep", "copy", "inside", "beside"] = "copy",
+    ) -> list[Path]:
         """Write the model and its initial values (by default ``*.safetensors`` beside it); returns the files.
 
         The plan is also written as ``*.training.json`` beside the model. All files are written before the
