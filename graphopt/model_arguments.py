@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import onnx
 
 from graphopt import config, ir
 from graphopt.util.argument_checks import checked
+from graphopt.util.weight_placement import WeightPlacement
 
 if TYPE_CHECKING:
     from graphopt.ort.session import Source
@@ -73,7 +74,7 @@ def save(
     model: ModelLike,
     path: PathLike,
     *,
-    weights: Literal["auto", "keep", "copy", "inside", "beside"] | None = None,
+    weights: WeightPlacement | None = None,
     external_data: bool | None = None,
 ) -> list[Path]:
     """Write a model to ``path``, atomically; returns the files written, the model first.

@@ -15,7 +15,7 @@ from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.option_table import Opt, check
 from graphopt.util.parse_values import Seconds, from_text
-from graphopt.util.weight_placement import PLACES, Weights
+from graphopt.util.weight_placement import PLACES, WeightPlacement
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Settings:
     ] = None
     seed: Annotated[int, Opt("seed of generated inputs")] = 0
     weights: Annotated[
-        Weights,
+        WeightPlacement,
         Opt(
             "weights of written models: keep (unchanged ones stay in the data files of the original), copy"
             " (as in the original), inside, beside, or auto (keep in the folder of the original, else copy)"

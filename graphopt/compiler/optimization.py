@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
@@ -33,6 +33,7 @@ from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
+from graphopt.util.weight_placement import WeightPlacement
 
 if TYPE_CHECKING:
     import onnx
@@ -76,9 +77,7 @@ class Result(NamedTuple):
         return to_proto(self.model)
 
     @checked
-    def save(
-        self, path: PathLike, *, weights: Literal["auto", "keep", "copy", "inside", "beside"] | None = None
-    ) -> list[Path]:
+    def save(self, path: PathLike, *, weights: WeightPlacement | None = None) -> list[Path]:
         """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
         return save(self.model, path, weights=weights)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.parameter_update import Update
 from graphopt.training.step_plan import KEY, NEW, RATE, Plan
+from graphopt.util.weight_placement import WeightPlacement
 
 
 @dataclass
@@ -57,7 +57,7 @@ class TrainingStep:
         path: PathLike,
         state: PathLike | None = None,
         *,
-        weights: Literal["auto", "keep", "copy", "inside", "beside"] = "copy",
+        weights: WeightPlacement = "copy",
     ) -> list[Path]:
         """Write the model and its initial values (by default ``*.safetensors`` beside it); returns the files.
 

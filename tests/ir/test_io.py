@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir.io import save as ir_io
-from graphopt.util.weight_placement import Weights
+from graphopt.util.weight_placement import WeightPlacement
 from tests.ir.models import chain, external, floats, model, run, weight
 from tests.model_testing import parse
 
@@ -198,7 +198,7 @@ def test_external_attributes_of_constant_nodes_move_along(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("weights", ["beside", "inside"])
-def test_saving_over_the_files_that_are_read(tmp_path: Path, weights: Weights) -> None:
+def test_saving_over_the_files_that_are_read(tmp_path: Path, weights: WeightPlacement) -> None:
     path = tmp_path / "m.onnx"
     a = np.arange(2000, dtype=np.float32).reshape(500, 4)
     external(path, {"a": a, "b": a * 2}, location="m.onnx.data")

@@ -19,7 +19,7 @@ from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
 from graphopt.settings import Settings
-from graphopt.util.weight_placement import Weights
+from graphopt.util.weight_placement import WeightPlacement
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -162,7 +162,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def deliver(
-    stored: StoredResult, source: Path, target: Path, weights: Weights
+    stored: StoredResult, source: Path, target: Path, weights: WeightPlacement
 ) -> Callable[[], list[Path]] | None:
     """A function that writes the model of ``stored`` to ``target``; ``None`` if the entry was removed.
 

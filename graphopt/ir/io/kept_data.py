@@ -1,4 +1,4 @@
-"""Weights that stay in the data files of the original, to which the written model refers."""
+"""WeightPlacement that stay in the data files of the original, to which the written model refers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from graphopt.errors import UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.weights import MappedFile, MappedTensor, slots
-from graphopt.util.weight_placement import Weights
+from graphopt.util.weight_placement import WeightPlacement
 
 
 class KeptData:
@@ -27,7 +27,7 @@ class KeptData:
         nbytes: the bytes of the kept tensors in each file, by its location.
     """
 
-    def __init__(self, folder: Path, weights: Weights, alias: str = "") -> None:
+    def __init__(self, folder: Path, weights: WeightPlacement, alias: str = "") -> None:
         self.folder = Path(os.path.realpath(folder))
         self._alias = alias
         self._weights = weights

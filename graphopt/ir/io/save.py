@@ -30,7 +30,7 @@ from graphopt.ir.io.kept_data import KeptData, check_kept
 from graphopt.ir.io.proto_conversion import to_proto
 from graphopt.ir.io.save_with_data import WrittenFiles, saving_with_data
 from graphopt.ir.weights import MappedTensor, slots
-from graphopt.util.weight_placement import Weights
+from graphopt.util.weight_placement import WeightPlacement
 
 #: Maximum bytes of weights inside a model: protobuf's limit of 2 GB, less 1 MiB for everything else.
 INLINE_LIMIT = 2**31 - 2**20
@@ -44,7 +44,7 @@ def save(
     model: onnx_ir.Model,
     path: str | os.PathLike[str],
     *,
-    weights: Weights = "copy",
+    weights: WeightPlacement = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
     data_of: DataOf | None = None,
 ) -> WrittenFiles:
@@ -83,7 +83,7 @@ def saving(
     model: onnx_ir.Model,
     path: str | os.PathLike[str],
     *,
-    weights: Weights = "copy",
+    weights: WeightPlacement = "copy",
     threshold: int = EXTERNAL_THRESHOLD,
     data_of: DataOf | None = None,
 ) -> Iterator[WrittenFiles]:

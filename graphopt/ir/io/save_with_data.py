@@ -16,7 +16,7 @@ from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Change, changed, write_external_data
 from graphopt.ir.io.kept_data import KeptData
 from graphopt.ir.io.load import data_files, identity
-from graphopt.util.weight_placement import Weights
+from graphopt.util.weight_placement import WeightPlacement
 
 
 class WrittenFiles(list[Path]):
@@ -39,7 +39,7 @@ def saving_with_data(
     codec: Codec,
     external: ExternalData,
     threshold: int,
-    weights: Weights,
+    weights: WeightPlacement,
     data_of: DataOf | None,
 ) -> Iterator[WrittenFiles]:
     """Publish the model and its data file. ``path`` is the old model until it is the new model.
