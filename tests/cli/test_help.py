@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import re
 from typing import Any
@@ -13,6 +14,7 @@ from graphopt.cli import commands
 from graphopt.cli.framework import command_list
 from graphopt.cli.framework.help import HelpedCommand
 from graphopt.cli.main import cli
+from graphopt.settings import declarations
 from tests.cli.conftest import Invoke
 
 COMMANDS: dict[str, Any] = {
@@ -128,3 +130,16 @@ def test_short_help_counts_the_omitted_options(invoke: Invoke) -> None:
     shown, all_options = (len(re.findall(r"^ +(?:-\w, )?--\w", text, re.M)) for text in listed)
     more = all_options - shown - len(common[1].split()) - 1  # --help-all itself
     assert f"lists {more} more options." in short
+
+
+def test_no_command_has_a_parameter_of_its_own_with_the_name_of_a_setting() -> None:
+    """Values with these names become settings, and are not passed to the command."""
+    settings = declarations()
+    clashes = [
+        (name, parameter)
+        for name, command in COMMANDS.items()
+        if command.callback is not None
+        for parameter in inspect.signature(command.callback).parameters
+        if parameter in settings
+    ]
+    assert clashes == []

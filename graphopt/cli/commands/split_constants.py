@@ -43,13 +43,13 @@ graphopt update-weights model.split finetuned.safetensors
     "Weights",
     click.option(
         "--weights",
+        "names",  # weights is a setting
         multiple=True,
         metavar="NAMES",
         help="Initializers and Constant nodes that are replaced later, comma-separated.  [default: all"
         " parameters and running statistics]",
     ),
 )
-@shared_options.output_options
 @shared_options.record_option
 @shared_options.model_options
 @shared_options.pipeline_options
@@ -63,7 +63,7 @@ def command(
     model: Path,
     output: Path,
     framework: Path | None,
-    weights: tuple[str, ...],
+    names: tuple[str, ...],
 ) -> Output:
     """Optimize a model for weights that are replaced later.
 
@@ -77,7 +77,7 @@ def command(
     check_folder(output)
     check_replaceable(output)
     with run.console.progress("optimizing"):
-        models, report = run.compiler.split_constants(model, weights or None, framework=framework)
+        models, report = run.compiler.split_constants(model, names or None, framework=framework)
     sizes = run.invocation.wrote(models.save(output))
     description = models.description
     computed = counted(len(description["computed"]), "constant")

@@ -27,7 +27,7 @@ graphopt update-weights model.split finetuned.safetensors -o finetuned.split
 
 @command_decorator.command("update-weights", example=EXAMPLE, has_details=False)
 @click.argument("source", type=reads_data, metavar="FOLDER|MODEL")
-@click.argument("weights", type=reads_data, metavar="WEIGHTS")
+@click.argument("contents", type=reads_data, metavar="WEIGHTS")
 @shared_options.group(
     "Files",
     shared_options.output_option(
@@ -44,7 +44,7 @@ graphopt update-weights model.split finetuned.safetensors -o finetuned.split
 )
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, source: Path, weights: Path, output: Path | None, partial: bool) -> Output:
+def command(run: Run, source: Path, contents: Path, output: Path | None, partial: bool) -> Output:
     """Replace weights of an optimized model.
 
     FOLDER was written by split-constants. WEIGHTS has new contents by name: .safetensors, .npz or a model,
@@ -57,9 +57,9 @@ def command(run: Run, source: Path, weights: Path, output: Path | None, partial:
     from graphopt.compiler.constants import as_weights
     from graphopt.parameters.split_constants import SplitConstants, check_replaceable
 
-    new = as_weights(weights)
+    new = as_weights(contents)
     if source.is_file():
-        return _of_model(run, source, new, weights, output)
+        return _of_model(run, source, new, contents, output)
     from graphopt.cli.files.check_output_paths import check_folder
 
     before = SplitConstants.load(source)
@@ -71,9 +71,9 @@ def command(run: Run, source: Path, weights: Path, output: Path | None, partial:
     given = before.named(new).tensors
     placed = [name for name in models.weights if name in given]
     kept = [name for name in models.weights if name not in given]
-    text = [f"  {counted(len(placed), 'weight')} of {weights}"]
+    text = [f"  {counted(len(placed), 'weight')} of {contents}"]
     if kept:
-        text.append(f"  unchanged, because {weights} lacks them: {', '.join(kept)}")
+        text.append(f"  unchanged, because {contents} lacks them: {', '.join(kept)}")
     if ignored := before.ignored(new):
         text.append(f"  not used, because the model lacks them: {', '.join(ignored)}")
     data = {
