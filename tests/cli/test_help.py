@@ -25,7 +25,8 @@ FEW = 14
 
 
 def own_options(command: click.Command) -> list[click.Option]:
-    return [item for item in command.params if isinstance(item, click.Option) and hasattr(item, "section")]
+    options = [item for item in command.params if isinstance(item, click.Option) and not item.hidden]
+    return [item for item in options if hasattr(item, "section")]
 
 
 def test_commands_are_grouped_the_most_useful_first(invoke: Invoke) -> None:
