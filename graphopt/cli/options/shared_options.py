@@ -103,6 +103,13 @@ model_options = group(
     ),
 )
 
+
+def _former_weights(flag: str, value: str) -> Decorator:
+    """A former option for a value of ``--weights``, accepted for one release."""
+    help_ = f"The former name of --weights {value}."
+    return click.option(flag, "weights", flag_value=value, default=None, hidden=True, help=help_)
+
+
 output_options = group(
     "Files",
     click.option(
@@ -112,9 +119,8 @@ output_options = group(
         help="Keep unchanged weights in IN's data files, copy them, or store all inside OUT or in a file"
         " beside it (docs/cli.md).  [default: keep in IN's folder, else copy]",
     ),
-    # former names of two of its values, for one release
-    click.option("--external-data", "weights", flag_value="beside", default=None, hidden=True),
-    click.option("--no-external-data", "weights", flag_value="inside", default=None, hidden=True),
+    _former_weights("--external-data", "beside"),
+    _former_weights("--no-external-data", "inside"),
 )
 
 #: For commands whose results record their settings.
