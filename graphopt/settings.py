@@ -199,11 +199,12 @@ def _key(name: str) -> str:
     return name.replace("_", "-")
 
 
-def as_toml(settings: Settings, *, private: bool = True) -> str:
+def as_toml(settings: Settings, *, private: bool = True, without: Collection[str] = ()) -> str:
     """``settings`` as the text of a ``graphopt.toml``, which :func:`load` parses to the same settings.
 
     Args:
         private: include settings that may contain credentials or folders of the user.
+        without: names of settings to leave out.
     """
 
     def text(value: Any) -> str:
@@ -215,7 +216,7 @@ def as_toml(settings: Settings, *, private: bool = True) -> str:
     values = {
         name: getattr(settings, name)
         for name, opt in declarations().items()
-        if private or opt.record != "private"
+        if (private or opt.record != "private") and name not in without
     }
     return "".join(f"{key} = {text(value)}\n" for key, value in values.items() if value is not None)
 

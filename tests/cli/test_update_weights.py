@@ -120,6 +120,8 @@ def test_named_weights_and_framework(invoke: Invoke, model: Path) -> None:
     ran = invoke("split-constants", model, "-o", out, "--weights", "b,w", "--framework", names)
     assert ran.status == 0 and f"not in {names}: w" in ran.out
     np.savez(names, **{"layer.bias": np.array([5, 5], np.float32)})
-    assert invoke("update-weights", out, names).status == 0
+    refused = invoke("update-weights", out, names)
+    assert refused.status == 2 and "'w' is not given, and may derive from weights" in refused.err
+    assert invoke("update-weights", out, names, "--partial").status == 0
     np.testing.assert_array_equal(_result(out), [[11, 13], [15, 17]])
     assert invoke("split-constants", model, "-o", out, "--weights", "q").status == 2

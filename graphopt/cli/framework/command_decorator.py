@@ -244,7 +244,10 @@ def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[],
 
     invocation = run.invocation
     check_empty_folder(folder, "--save-repro")
-    recording = Recording(folder, context, run.settings, invocation.command, run.recorded)
+    recording = Recording(
+        *(folder, context, run.settings, invocation.command, run.recorded),
+        names_pipeline=run.sources.sets("pipeline"),
+    )
     invocation.reproducer = folder
     try:
         status = call()

@@ -21,6 +21,7 @@ from graphopt.cli.reproducer.recorded_command import (
     LEFT_OUT,
     OUT,
     README,
+    PIPELINE,
     SETTINGS,
     Outcome,
     Recorded,
@@ -42,6 +43,7 @@ class Recording:
         settings: the current settings.
         command: the whole command line.
         options: the options of ``optimize`` that ``--config`` read, which the recorded command line contains.
+        names_pipeline: whether the settings name the pipeline, whose default depends on the command.
 
     Raises:
         UsageError: the folder can't be written.
@@ -54,6 +56,8 @@ class Recording:
         settings: config.Settings,
         command: Sequence[str],
         options: OptimizeOptions | None = None,
+        *,
+        names_pipeline: bool = True,
     ) -> None:
         from graphopt.debug.reproducer import versions
 
@@ -68,7 +72,8 @@ class Recording:
             words = command[command.index(name) + 1 :]
             applied = [word for key, value in (options or {}).items() for word in as_flags(key, value)]
             arguments = [name, *applied, *self._arguments(given(context.command, context, words))]
-            text = config.as_toml(replace(settings, costs=self._costs()), private=False)
+            unset = () if names_pipeline else (PIPELINE,)
+            text = config.as_toml(replace(settings, costs=self._costs()), private=False, without=unset)
             publish.write(folder / SETTINGS, text)
             self._recorded = Recorded(
                 tuple(command),

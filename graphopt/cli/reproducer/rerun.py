@@ -20,6 +20,7 @@ from graphopt.cli.reproducer.recorded_command import (
     IN,
     LEFT_OUT,
     OUT,
+    PIPELINE,
     SETTINGS,
     Outcome,
     Recorded,
@@ -80,7 +81,7 @@ def _settings(folder: Path, allow_command: bool) -> str:
     if settings.allow_external:
         raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
     own = replace(settings.having({"cache": False}), cache_dir=config.current().cache_dir, trace=None)
-    return config.as_toml(own)
+    return config.as_toml(own, without={PIPELINE} - config.origins({}, folder).keys())
 
 
 def _link(source: str, target: str) -> None:
