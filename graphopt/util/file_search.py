@@ -6,7 +6,10 @@ import mmap
 import os
 from pathlib import Path
 
-#: Bytes that no file of a model reaches; a larger file contains data, which names no files.
+from graphopt.util.model_suffixes import suffixes
+
+#: Bytes that no file of protobuf reaches. A larger file without the suffix of a model contains data, which names
+#: no files. Models as text may be larger.
 _LARGEST = 1 << 31
 
 
@@ -20,7 +23,8 @@ def mentions(model: Path, name: str) -> bool:
     """
     plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:
-        if not 0 < os.fstat(file.fileno()).st_size < _LARGEST:
+        size = os.fstat(file.fileno()).st_size
+        if not size or (size >= _LARGEST and model.suffix.lower() not in suffixes()):
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             return not plain or view.find(name.encode()) >= 0
