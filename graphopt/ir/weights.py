@@ -54,6 +54,12 @@ class MappedFile:
         self.buffer: Any = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) if self.size else b""
 
     @property
+    def identity(self) -> tuple[int, ...]:
+        """The device, inode, size and modification time of the file, as it was opened."""
+        status = self._status
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    @property
     def is_in_place(self) -> bool:
         """Whether :attr:`path` is still this file, with the same size and modification time."""
         try:

@@ -80,7 +80,7 @@ class Artifact:
         self._kept = None
         if found is not None and _is_utf8(folder := os.fspath(found[1].folder)):
             self._kept = found[1]
-            return ModelInFolder(found[0], folder, sum(found[1].nbytes.values()))
+            return ModelInFolder(found[0], folder, sum(found[1].nbytes.values()), found[1].state)
         self.folder = publish.ScratchFolder()
         path = self.folder.path / "model.onnx"
         ir.save(model, path, weights="beside")

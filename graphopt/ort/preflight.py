@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 #: Kind of the entries in the store, and version of their keys.
-_KIND, _FORM = "loaded", 1
+_KIND, _FORM = "loaded", 2
 #: Memory of a session, in multiples of the bytes of its model.
 _SESSION = 3
 
@@ -48,7 +48,7 @@ def create(
         model, optimizations, device, threads, choice, provider_options: as for
             :func:`graphopt.ort.session.create`.
         store: records loaded models, so that each is tried once. The key is the hash of the model file,
-            without external data.
+            without external data, and the state of the data of a :class:`ModelInFolder`.
 
     Raises:
         ProcessCrashed: the child died.
@@ -123,7 +123,8 @@ def _key(model: Source, optimizations: Optimizations, choice: SessionChoice | No
         content = model if isinstance(model, bytes) else _read(model)
     except OSError:  # onnxruntime reports the error
         return None
-    return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), content)
+    data = model.data_key if isinstance(model, ModelInFolder) else ""
+    return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), data, content)
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

@@ -32,21 +32,39 @@ _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 class ModelInFolder(bytes):
     """A serialized model whose external data is in files of a folder, which onnxruntime maps.
 
+    Models are equal if their data is equal, too: in the same folder, with the same state.
+
     Attributes:
         folder: the folder.
         data_bytes: the total size of the tensors in these files.
+        state: the identity, size and modification time of each file (:attr:`graphopt.ir.KeptData.state`).
     """
 
     folder: str
     data_bytes: int
+    state: str
 
-    def __new__(cls, model: bytes, folder: str, data_bytes: int) -> ModelInFolder:
+    def __new__(cls, model: bytes, folder: str, data_bytes: int, state: str = "") -> ModelInFolder:
         made = super().__new__(cls, model)
-        made.folder, made.data_bytes = folder, data_bytes
+        made.folder, made.data_bytes, made.state = folder, data_bytes, state
         return made
 
-    def __getnewargs__(self) -> tuple[bytes, str, int]:  # type: ignore[override]
-        return bytes(self), self.folder, self.data_bytes
+    def __getnewargs__(self) -> tuple[bytes, str, int, str]:  # type: ignore[override]
+        return bytes(self), self.folder, self.data_bytes, self.state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelInFolder) and self.data_key == other.data_key and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), self.data_key))
+
+    @property
+    def data_key(self) -> str:
+        """A key of the data: its folder and state."""
+        return repr((self.folder, self.state))
 
 
 #: Seconds between two checks of the CPU time of a run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -70,3 +71,20 @@ def test_data_that_is_replaced_afterwards(path: Path) -> None:
     assert isinstance(artifact.source, Path)
     np.testing.assert_array_equal(session.run(session.create(artifact.source), _X), expected)
     artifact.close()
+
+
+def test_models_with_other_data_differ(path: Path) -> None:
+    """A record that a model loads does not apply to other data, which may have invalid indices."""
+    source = Artifact(ir.load(path)).source
+    assert isinstance(source, ModelInFolder)
+    again, serialized = Artifact(ir.load(path)).source, bytes(source)
+    assert again == source and hash(again) == hash(source) and source not in (serialized,)
+    assert preflight._key(again, "default", None) == preflight._key(source, "default", None)
+    moved = ModelInFolder(serialized, "/elsewhere", source.data_bytes, source.state)
+    (path.parent / "w.bin").write_bytes(bytes(16000))
+    os.utime(path.parent / "w.bin", (1, 1))
+    other = Artifact(ir.load(path)).source
+    assert isinstance(other, ModelInFolder) and bytes(other) == serialized
+    for model in (moved, other):
+        assert model != source and hash(model) != hash(source)
+        assert preflight._key(model, "default", None) != preflight._key(source, "default", None)
