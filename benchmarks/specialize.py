@@ -58,7 +58,7 @@ def run(case: Case, scratch: Path, limits: RaceLimits, most: int | None) -> dict
     assert found.model is not None
     paths = {ORIGINAL: case.path, GENERAL: scratch / "general.onnx", GUARDED: scratch / f"{case.name}.onnx"}
     graphopt.save(found.general, paths[GENERAL])
-    files = graphopt.save(found.model, paths[GUARDED], external_data=bool(found.branches) or None)
+    files = graphopt.save(found.model, paths[GUARDED], weights="beside" if found.branches else None)
     places = {"hit": sets[0]} | ({"miss": sets[-1]} if len(sets) > 1 else {})
     return {
         "model": case.name,

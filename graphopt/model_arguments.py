@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,9 +91,33 @@ def save(
         external_data: deprecated, use ``weights="beside"`` or ``"inside"``.
 
     Raises:
+        TypeError: both ``weights`` and ``external_data`` are given.
         UsageError: ``path`` can't be written, or the weights can't be kept; no files remain.
         ResourceLimit: the disk is full, or the weights exceed 2 GB and ``weights`` is ``inside``.
     """
-    if external_data is not None:
-        weights = "beside" if external_data else "inside"
+    weights = placement(weights, external_data)
     return ir.save(loaded(model), path, weights=weights or config.current().weights)
+
+
+def placement(
+    weights: WeightPlacement | None, external_data: bool | None, *, stacklevel: int = 4
+) -> WeightPlacement | None:
+    """``weights`` of a function ``save``, or the place that its former argument ``external_data`` chooses.
+
+    Args:
+        stacklevel: as for ``warnings.warn``; by default, the caller of the ``checked`` function that calls
+            this one.
+
+    Raises:
+        TypeError: both are given.
+    """
+    if external_data is None:
+        return weights
+    place: WeightPlacement = "beside" if external_data else "inside"
+    if weights is not None:
+        raise TypeError(
+            f"external_data=... and weights=... of save() exclude each other: use weights={place!r}"
+        )
+    message = f"external_data=... of save() is deprecated: use weights={place!r}"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
+    return place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,24 @@ def test_former_names_work_with_a_warning(old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"graphopt.{old} is called graphopt.{new}"):
         assert getattr(graphopt, old) is getattr(graphopt, new)
     assert old not in graphopt.__all__
+
+
+def test_the_former_argument_for_weights(small: Path, tmp_path: Path) -> None:
+    text = "g (float[2, 3] x) => (float[1, 1] y) <float[3, 1] w = {1, 2, 3}> { m = MatMul(x, w) y = ReduceSum(m) }"
+    step = graphopt.train_step(parse(text), "y", "sgd", "w")
+    result = graphopt.optimize(small, verify=False)
+    for save in (partial(graphopt.save, small), result.save, step.save):
+        target = tmp_path / "out.onnx"
+        for value, place in ((True, "beside"), (False, "inside")):
+            with pytest.warns(DeprecationWarning, match=f"is deprecated: use weights='{place}'") as caught:
+                save(target, external_data=value)
+            assert caught[0].filename == __file__ and target.exists()
+        target.unlink()
+        with pytest.raises(
+            TypeError, match=r"external_data=.* and weights=.* of save\(\) exclude each other"
+        ):
+            save(target, external_data=True, weights="beside")
+        assert not target.exists()
 
 
 def test_signatures_name_public_types_only() -> None:

@@ -23,7 +23,7 @@ from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, Veri
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
-from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to_proto
+from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, placement, save, to_proto
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt, prepare
 from graphopt.optimize_options import ExplainOptions, OptimizeOptions
@@ -77,9 +77,15 @@ class Result(NamedTuple):
         return to_proto(self.model)
 
     @checked
-    def save(self, path: PathLike, *, weights: WeightPlacement | None = None) -> list[Path]:
+    def save(
+        self,
+        path: PathLike,
+        *,
+        weights: WeightPlacement | None = None,
+        external_data: bool | None = None,
+    ) -> list[Path]:
         """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
-        return save(self.model, path, weights=weights)
+        return save(self.model, path, weights=placement(weights, external_data))
 
 
 @checked

@@ -18,7 +18,7 @@ from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.return_running_statistics import PREFIX as STATE
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
-from graphopt.model_arguments import PathLike
+from graphopt.model_arguments import PathLike, placement
 from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import Parameters, lift
 from graphopt.parameters.selection import split_names
@@ -57,17 +57,24 @@ class TrainingStep:
         path: PathLike,
         state: PathLike | None = None,
         *,
-        weights: WeightPlacement = "copy",
+        weights: WeightPlacement | None = None,
+        external_data: bool | None = None,
     ) -> list[Path]:
         """Write the model and its initial values (by default ``*.safetensors`` beside it); returns the files.
 
         The plan is also written as ``*.training.json`` beside the model. All files are written before the
         first is published, and the model is published last.
 
+        Args:
+            weights: as for :func:`graphopt.save`; ``copy`` by default.
+            external_data: deprecated, use ``weights="beside"`` or ``"inside"``.
+
         Raises:
+            TypeError: both ``weights`` and ``external_data`` are given.
             UsageError: a file can't be written; in this case, no file is written.
             ResourceLimit: the disk is full; in this case, no file is written.
         """
+        place = placement(weights, external_data, stacklevel=3) or "copy"
         path = Path(path)
         state = state_file(path) if state is None else Path(state)
         parameter_files.check_suffix(state)
@@ -77,7 +84,7 @@ class TrainingStep:
         plan = plan_file(path)
         tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}
         with (
-            ir.saving(self.model, path, weights=weights) as written,
+            ir.saving(self.model, path, weights=place) as written,
             publish.staged(plan, self.plan.to_json() + "\n"),
             parameter_files.staged(state, Parameters(tensors)),
         ):
