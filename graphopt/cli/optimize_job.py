@@ -131,7 +131,7 @@ class Job:
         ``folder`` is the model's folder in the folders of ``--save-repro`` and ``--dump-dir``.
         """
         from graphopt import ir
-        from graphopt.cli.files.check_output_paths import check_representable
+        from graphopt.cli.files.check_output_paths import check_representable, check_weights
         from graphopt.cli.option_groups.instruments import Progress, instruments
 
         run, request = self.run, self.request
@@ -140,6 +140,7 @@ class Job:
             more["save_repro"] = run.save_repro / (folder or "")
         if target is not None:
             check_representable(source, target)
+            check_weights(source, target, run.settings.weights)
         more["instruments"] = [
             *instruments(None if self.dump_dir is None else self.dump_dir / (folder or "")),
             Progress(advance),

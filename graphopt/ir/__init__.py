@@ -47,7 +47,7 @@ from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
-from graphopt.ir.io.kept_data import KeptData
+from graphopt.ir.io.kept_data import KeptData, check_kept
 from graphopt.ir.io.load import check_is_model, data_files, load, metadata_of
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import (

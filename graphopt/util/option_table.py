@@ -95,16 +95,18 @@ _IN_PYTHON = {
     "--pipeline": "pipeline",
     "--tune": "tune",
     "--variants": "most",
+    "--weights": "weights",
     "--wrt": "wrt",
 }
-#: A whole command, which is unchanged; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; any other
-#: flag.
+#: A whole command, which is unchanged; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; the
+#: place of weights; any other flag.
 _FLAG = re.compile(
     r"graphopt [a-z]+(?: [A-Z][\w.]*| --?[\w-]+(?: [\w.]+)?)+"
     r"|--set (?P<key>[a-z-]+)=(?P<value>\w+)"
     r"|--input(?P<shape>-shape)? (?P<input>[A-Z]+[:.]\S*\w)"
     r"|(?P<both>--input(?:-shape)?(?:, | and )--input(?:-shape)?)(?! [A-Z])"
     r"|-O(?P<level>[0-3])\b"
+    r"|--weights (?P<place>\w+)"
     r"|--emit bundle|--[a-z][a-z-]*[a-z]"
 )
 
@@ -130,6 +132,8 @@ def with_keywords(text: str, options: Mapping[str, Opt]) -> str:
         if flag["input"]:
             argument = "" if flag["shape"] else "files="
             return f"inputs=InputOptions.parse({argument}['{flag['input']}'])"
+        if flag["place"]:
+            return f"weights={flag['place']!r}"
         if flag["both"]:
             return "inputs"
         return f"pipeline='O{flag['level']}'" if flag["level"] else keywords.get(flag[0], flag[0])

@@ -218,11 +218,25 @@ def test_place_of_the_weights(
 def test_weights_of_another_folder_are_not_kept(invoke: Invoke, weights: Path) -> None:
     source, target = _with_data(weights), weights.parent / "sub" / "out.onnx"
     target.parent.mkdir()
-    outcome = invoke("optimize", source, "-o", target, "--weights", "keep")
-    assert outcome.status == 2 and "hint: write into" in outcome.err and not list(target.parent.iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphopt.compiler.Compiler.optimize", None)  # it fails before the passes
+        outcome = invoke("optimize", source, "-o", target, "--weights", "keep")
+    assert outcome.status == 2 and not list(target.parent.iterdir())
+    assert f"hint: write into {weights.parent}, or --weights copy" in " ".join(outcome.err.split())
     assert invoke("optimize", source, "-o", target).status == 0
     assert sorted(path.name for path in target.parent.iterdir()) == ["out.onnx", "out.onnx.data"]
     assert invoke("optimize", source, "--weights", "near").status == 2
+
+
+@pytest.mark.parametrize("former", ["--external-data", "--no-external-data"])
+def test_weights_exclude_their_former_options(invoke: Invoke, weights: Path, former: str) -> None:
+    source, target = _with_data(weights), weights.with_name("out.onnx")
+    for options in (["--weights", "keep", former], [former, "--weights", "keep"]):
+        outcome = invoke("optimize", source, "-o", target, *options)
+        assert outcome.status == 2 and f"--weights and {former} exclude each other" in outcome.err
+        assert not target.exists()
+    assert invoke("convert", weights, target, former).status == 0
+    assert Path(f"{target}.data").exists() is (former == "--external-data")
 
 
 def test_external_data_may_be_replaced_in_place(invoke: Invoke, weights: Path) -> None:

@@ -67,6 +67,7 @@ def test_no_hint_has_a_flag_without_a_keyword() -> None:
             "graphopt optimize MODEL -o OUT.onnx --fuser native writes one; --skip leaves it out",
             "graphopt optimize MODEL -o OUT.onnx --fuser native writes one; skip leaves it out",
         ),
+        ("write into F, or --weights copy", "write into F, or weights='copy'"),
         ("--emit bundle supports them", "bundle=True supports them"),
     ],
 )

@@ -75,13 +75,30 @@ def test_models_of_other_folders_are_copied_or_refused(tmp_path: Path) -> None:
     target = tmp_path / "other" / "out.onnx"
     with pytest.raises(UsageError, match="they were not read for a model in its folder") as caught:
         ir.save(ir.load(source), target, weights="keep")
-    assert caught.value.hint == f"write into {tmp_path}, or set weights to copy"
+    assert caught.value.hint == f"write into {tmp_path}, or --weights copy"
     assert os.listdir(target.parent) == []
     assert ir.save(ir.load(source), target, weights="auto") == [target, target.with_name("out.onnx.data")]
     assert _locations(target) == {"a": "out.onnx.data", "b": "out.onnx.data"}
     # the folder above is not the model's own, although ONNX permits data below a model
     above = tmp_path / "above.onnx"
     assert len(ir.save(ir.load(target), above, weights="auto")) == 2
+
+
+def test_data_in_subfolders_is_copied_or_refused(tmp_path: Path) -> None:
+    """Only writers of models in the subfolder would know of its readers."""
+    (tmp_path / "sub").mkdir()
+    below, source, target = _original(tmp_path / "sub"), tmp_path / "m.onnx", tmp_path / "out.onnx"
+    proto = onnx.load(below, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        tensor.external_data[0].value = "sub/m.onnx.data"
+    onnx.save(proto, source)
+    expected = run(source, x=_X)[0]
+    with pytest.raises(UsageError, match="only data files in the same folder can be kept") as caught:
+        ir.save(ir.load(source), target, weights="keep")
+    assert caught.value.hint == "--weights copy" and not target.exists()
+    assert ir.save(ir.load(source), target, weights="auto").kept == {}
+    ir.save(_changed(below), below, weights="copy")
+    np.testing.assert_array_equal(run(target, x=_X)[0], expected)
 
 
 def test_formats_without_data_files_can_keep_nothing(tmp_path: Path) -> None:
@@ -111,6 +128,17 @@ def test_in_place(tmp_path: Path) -> None:
     copied = ir.save(ir.load(source), source, weights="copy")
     assert sorted(os.listdir(tmp_path)) == sorted(["m.onnx", copied[1].name])
     np.testing.assert_array_equal(run(source, x=_X)[0], expected)
+
+
+def test_unread_data_is_removed_with_the_old_model(tmp_path: Path) -> None:
+    source, target = _original(tmp_path), tmp_path / "out.onnx"
+    expected = run(source, x=_X)[0] + 1
+    ir.save(ir.load(source), target, weights="copy")
+    ir.save(_changed(source), target, weights="keep")
+    assert len(list(tmp_path.glob("out.onnx.*.data"))) == 1
+    assert ir.save(_changed(source), target, weights="inside") == [target]
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data", "out.onnx"]
+    np.testing.assert_array_equal(run(target, x=_X)[0], expected)
 
 
 @pytest.mark.parametrize("weights", ["copy", "beside", "inside", "auto"])

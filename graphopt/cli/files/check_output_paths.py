@@ -15,6 +15,7 @@ from pathlib import Path
 
 from graphopt.errors import FULL, UsageError, unwritable
 from graphopt.util.model_suffixes import suffixes
+from graphopt.util.weight_placement import WeightPlacement
 
 
 def check_model_file(path: Path, *sources: Path) -> None:
@@ -38,6 +39,18 @@ def check_representable(source: Path, target: Path) -> None:
 
     if ir.codec_of(target).external_data is None:
         ir.check_format(api.load_model(source), target)
+
+
+def check_weights(source: Path, target: Path, weights: WeightPlacement) -> None:
+    """Check that a model derived from the one in ``source`` can keep its weights if ``weights`` is ``keep``.
+
+    Raises:
+        UsageError: the weights of the model in ``target`` can't stay in the data files of ``source``.
+    """
+    if weights == "keep":
+        from graphopt import api, ir
+
+        ir.check_kept(api.load_model(source), target)
 
 
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""WeightPlacement that stay in the data files of the original, to which the written model refers."""
+"""Weights that stay in the data files of the original, to which the written model refers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.weights import MappedFile, MappedTensor, slots
 from graphopt.util.weight_placement import WeightPlacement
 
@@ -14,23 +15,27 @@ from graphopt.util.weight_placement import WeightPlacement
 class KeptData:
     """The data files that a model keeps when it is written.
 
-    A file is kept if it was read for a model in ``folder``. Its location is relative to that folder, in which
-    ONNX requires data to be.
+    A file is kept if it was read for a model in ``folder``, in which it must lie directly: a writer searches
+    only its own folder for models that read the data that it removes. Locations are relative to ``folder``.
 
     Args:
         folder: the folder of the written model, or the one of :class:`DataOf`.
         weights: the placement; no file is kept unless this is ``auto`` or ``keep``.
         alias: the prefix of locations, if there is one.
+        nested: also keep files in folders below ``folder``, for a model that is not written.
 
     Attributes:
         folder: the folder, without symbolic links.
         nbytes: the bytes of the kept tensors in each file, by its location.
     """
 
-    def __init__(self, folder: Path, weights: WeightPlacement, alias: str = "") -> None:
+    def __init__(
+        self, folder: Path, weights: WeightPlacement, alias: str = "", *, nested: bool = False
+    ) -> None:
         self.folder = Path(os.path.realpath(folder))
         self._alias = alias
         self._weights = weights
+        self._nested = nested
         self._files: dict[str, MappedFile] = {}
         self._counted: set[tuple[str, int, int]] = set()
         self.nbytes: dict[str, int] = {}
@@ -40,7 +45,7 @@ class KeptData:
         file = tensor.file
         if self._weights not in ("auto", "keep") or file.folder != self.folder:
             return None
-        if not file.path.is_relative_to(self.folder):
+        if not (file.path.is_relative_to(self.folder) if self._nested else file.path.parent == self.folder):
             return None
         location = (Path(self._alias) / file.path.relative_to(self.folder)).as_posix()
         self._files[location] = file
@@ -54,6 +59,11 @@ class KeptData:
     def names(self) -> list[str]:
         """The locations of the kept files."""
         return list(self._files)
+
+    @property
+    def state(self) -> str:
+        """The identity, size and modification time of each kept file, as text."""
+        return repr([(location, file.identity) for location, file in self._files.items()])
 
     def is_in_place(self, locked: bool) -> bool:
         """Whether all kept files are still those that were read, and remain until the model is published.
@@ -71,21 +81,24 @@ def check_kept(model: onnx_ir.Model, path: Path) -> None:
     """Check that the external data of ``model`` can be kept when the model is written to ``path``.
 
     Raises:
-        UsageError: a data file is outside the folder of ``path``.
+        UsageError: the format of ``path`` has no data files, or a data file is not directly in its folder.
     """
-    kept = KeptData(path.parent, "keep")
+    codec, kept = codec_of(path), KeptData(path.parent, "keep")
     for slot in slots(model):
         tensor = slot.tensor
+        if codec.external_data is None and isinstance(tensor, onnx_ir.ExternalTensor):
+            raise UsageError(
+                f"can't write {path} and keep its weights: files of {codec.name} contain all tensors",
+                hint="give a file name with .onnx, or --weights inside",
+            )
         if not isinstance(tensor, MappedTensor) or kept.location(tensor) is not None:
             continue
         file = tensor.file
         if file.folder is None:
             continue
-        hint = "set weights to copy"
-        if file.path.is_relative_to(file.folder):
-            hint = f"write into {file.folder}, or set weights to copy"
-        raise UsageError(
-            f"can't write {path} and keep its weights in {file.path}: they were not read for a model in its"
-            " folder",
-            hint=hint,
-        )
+        hint, reason = "--weights copy", "they were not read for a model in its folder"
+        if file.path.parent == file.folder:
+            hint = f"write into {file.folder}, or --weights copy"
+        elif file.folder == kept.folder:
+            reason = "only data files in the same folder can be kept"
+        raise UsageError(f"can't write {path} and keep its weights in {file.path}: {reason}", hint=hint)

@@ -17,6 +17,7 @@ from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, Chunks, Codec, codec_of, codecs
+from graphopt.ir.io.data_file_replacement import remove_unread
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import (
     Change,
@@ -27,6 +28,7 @@ from graphopt.ir.io.external_data import (
     write_external_data,
 )
 from graphopt.ir.io.kept_data import KeptData, check_kept
+from graphopt.ir.io.load import data_files
 from graphopt.ir.io.proto_conversion import to_proto
 from graphopt.ir.io.save_with_data import WrittenFiles, saving_with_data
 from graphopt.ir.weights import MappedTensor, slots
@@ -61,9 +63,9 @@ def save(
             ``path``, ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, ``<path>.bin`` beside the
             JSON IR. ``inside``: in ``path`` itself. ``copy``: beside if the model was loaded with external
             data or exceeds 2 GB, and beside the JSON IR; otherwise inside. ``keep``: as ``copy``, but tensors
-            of a model that was loaded from the folder of ``path`` stay in its data files, to which the new
-            model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other formats contain
-            all tensors.
+            of a model that was loaded from the folder of ``path`` stay in its data files in this folder, to
+            which the new model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other
+            formats contain all tensors.
         threshold: bytes.
         data_of: with ``copy``, refer to data of this folder under its alias instead of copying it; the result
             loads only with the same argument of :func:`graphopt.ir.load`.
@@ -107,11 +109,6 @@ def saving(
     data = codec.external_data
     if weights == "keep":
         check_kept(model, path)
-        if data is None and has_external_data(model):
-            raise UsageError(
-                f"can't write {path} and keep its weights: files of {codec.name} contain all tensors",
-                hint="give a file name with .onnx, or set weights to inside",
-            )
     is_apart = weights == "beside"
     if weights in ("auto", "keep", "copy"):
         is_apart = (data is not None and data.by_default) or _needs_external_data(model)
@@ -122,9 +119,14 @@ def saving(
             yield written
         return
     written = WrittenFiles()
+    old = data_files(path, path.name) if data is not None and os.path.isfile(path) else []
     with publish.staged(path, _self_contained(model, codec, threshold)):
         yield written
     written.append(path)
+    if data is not None and old:
+        with contextlib.suppress(OSError), publish.locked(path.parent) as is_locked:
+            if is_locked:  # another writer may have published a model with data
+                remove_unread(old, path, data.suffix, data_files(path, path.name))
 
 
 def to_bytes(model: onnx_ir.Model) -> bytes:
@@ -147,7 +149,7 @@ def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptD
     folder = next((item.file.folder for item in tensors if isinstance(item, MappedTensor)), None)
     if folder is None:
         return None
-    kept = KeptData(folder, "keep")
+    kept = KeptData(folder, "keep", nested=True)
     changes = refer_to_data(model, EXTERNAL_THRESHOLD, kept.location)
     referring = {id(slot.tensor) for slot, tensor in changes if isinstance(tensor, onnx_ir.ExternalTensor)}
     others = sum(tensor.nbytes for tensor in tensors if id(tensor) not in referring)
@@ -159,9 +161,7 @@ def to_bytes_beside_data(model: onnx_ir.Model, limit: int) -> tuple[bytes, KeptD
 
 def _self_contained(model: onnx_ir.Model, codec: Codec, threshold: int) -> Chunks:
     if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
-        raise ResourceLimit(
-            "the model is larger than 2 GB, the limit of one file", hint="set weights to beside"
-        )
+        raise ResourceLimit("the model is larger than 2 GB, the limit of one file", hint="--weights beside")
     with changed(read_external_data(model)):
         return codec.save(model, threshold)
 

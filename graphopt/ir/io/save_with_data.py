@@ -66,7 +66,7 @@ def saving_with_data(
                 if weights == "keep":
                     raise UsageError(
                         f"can't write {path}: the data of its original changed in the meantime",
-                        hint="try again, or set weights to copy",
+                        hint="try again, or --weights copy",
                     )
                 files.prepare(KeptData(path.parent, "copy"))
                 files.publish()
