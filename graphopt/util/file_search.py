@@ -8,8 +8,8 @@ from pathlib import Path
 
 from graphopt.util.model_suffixes import suffixes
 
-#: Bytes that no file of protobuf reaches. A larger file without the suffix of a model contains data, which names
-#: no files. Models as text may be larger.
+#: Bytes that no file of protobuf reaches. A larger file without the suffix of a model contains data, which
+#: names no files. Models as text may be larger.
 _LARGEST = 1 << 31
 
 
