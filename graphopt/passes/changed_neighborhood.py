@@ -30,7 +30,7 @@ _MIN_SAVING = 2
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a pass knew when it began.
+    """The state of the model at the beginning of a pass.
 
     Attributes:
         position: the position in the log of edits.

@@ -20,6 +20,7 @@ from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from tests.fuzz.graphs.generate import generate
+from tests.ort.build import parse
 
 _PIPELINE = "dce,fixpoint(canonicalize,constant-propagation,peephole,constant-pooling,cse,dce)"
 
@@ -135,3 +136,26 @@ def test_more_precise_facts_concern_all_nodes() -> None:
         before = Snapshot.of(cx)
         cx.facts.assume_like(model.graph[3].outputs[0], model.graph.inputs[0])
         assert before.changed_nodes(cx) is None
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_remaining_readers_of_an_input_are_visited_again(count: int) -> None:
+    inner = " ".join(f"y{i} = Neg(x)" for i in range(count))
+    rest = " ".join(f"z{i} = Exp(z{i - 1})" for i in range(1, 40))
+    outputs = ", ".join([*(f"y{i}" for i in range(count)), "z39"])
+    model = parse(f"g (float[N] x, float[N] w, float[N] z0) => ({outputs}) {{ {inner} {rest} }}")
+    with context_for(model) as cx:
+        before = Snapshot.of(cx)
+        first, *others = [node for node in model.graph if node.op_type == "Neg"]
+        cx.edit.set_input(first, 0, model.graph.inputs[1])
+        visited = before.changed_nodes(cx)
+    assert visited is not None and {first, *others} <= visited
+
+
+def test_an_identity_of_an_output_is_logged() -> None:
+    model = parse("g (float[N] x) => (y, z) { y = Neg(x) z = Abs(x) }")
+    with context_for(model) as cx:
+        position = cx.edit.log.position
+        cx.edit.replace(model.graph.outputs[0], model.graph.inputs[0])
+        changes = cx.edit.log.since(position)
+    assert changes is not None and [node.op_type for node in changes.nodes] == ["Identity"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.value_uses import only_reader
+from graphopt.ir.value_uses import only_reader, readers
 
 #: Maximum number of entries. After more edits, nearly all of a model is near an edit.
 _MAX_ENTRIES = 4096
+#: Maximum number of remaining readers that a value without a producer adds.
+_MAX_READERS = 16
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,8 @@ class Changes:
 
     Attributes:
         nodes: inserted nodes, and nodes with changed operands, attributes or outputs.
-        freed: the producers, and the last readers, of values that lost readers.
+        freed: the producers, and the last readers, of values that lost readers; without a producer, the
+            remaining readers.
     """
 
     nodes: dict[onnx_ir.Node, None]
@@ -67,9 +71,12 @@ class ChangeLog:
             if isinstance(entry, onnx_ir.Node):
                 nodes[entry] = None
                 continue
-            for node in (entry.producer(), only_reader(entry)):
-                if node is not None:
-                    freed[node] = None
+            producer = entry.producer()
+            # readers of an input or an initializer have no producer through which they are near it
+            near = (
+                islice(readers(entry), _MAX_READERS) if producer is None else [producer, only_reader(entry)]
+            )
+            freed.update((node, None) for node in near if node is not None)
         return Changes(_in_graphs(nodes), _in_graphs(freed))
 
 

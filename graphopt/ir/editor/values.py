@@ -68,7 +68,7 @@ class ValueEdits(NodeEdits):
             self.transfer_name(new, old)
         else:
             identity = self.make_node("Identity", [new], name=f"{old.name}_identity")
-            graph.append(identity)
+            self.append(graph, identity)
             new = identity.outputs[0]
             self.transfer_name(new, old)
         for _ in range(graph.outputs.count(old)):
