@@ -70,7 +70,7 @@ def _request(env: Environment, model: ModelLike) -> _Request | None:
             parts, files = {"model": hashlib.sha256(model).hexdigest()}, None
             form = "bytes"
         elif isinstance(model, str | os.PathLike):
-            files = ModelFiles.read(Path(model), env.settings.cache_size)
+            files = ModelFiles.read(Path(model), env.settings)
             parts, form = files.digests, Path(model).suffix
         else:
             return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.result_cache.not_cached import NotCached
+from graphopt.settings import Settings
 from graphopt.util import model_suffixes
 from graphopt.util.disk_store import file_digest
 
@@ -34,16 +35,17 @@ class ModelFiles:
     states: tuple[tuple[Path, tuple[int, ...]], ...]
 
     @classmethod
-    def read(cls, path: Path, limit: int) -> ModelFiles:
+    def read(cls, path: Path, settings: Settings) -> ModelFiles:
         """The files of the model at ``path``.
 
         Args:
             path: the file of the model.
-            limit: maximum bytes of all files, because the digests of larger ones take long.
+            settings: without a second level, models larger than the cache are not read, because their
+                digests take long, and their results would not be stored.
 
         Raises:
             NotCached: a file is missing, empty or not a plain file, its format may refer to any files, or the
-                files are larger than ``limit``.
+                model is larger than the cache.
         """
         known = (*model_suffixes.ONNX, *_TEXTS)
         if path.suffix not in known and path.suffix in model_suffixes.suffixes():
@@ -54,7 +56,8 @@ class ModelFiles:
             digests = {"model": digest}
             data_files = _data_files(path) if has_data else []
             states += [(file, _state(file)) for file in data_files]
-            if sum(state[2] for _, state in states) > limit:
+            is_larger = sum(state[2] for _, state in states) > settings.cache_size
+            if is_larger and not settings.cache_url:
                 raise NotCached("the model is larger than cache-size")
             for file in data_files:
                 digests[f"data {file.relative_to(path.parent)}"] = file_digest(file)

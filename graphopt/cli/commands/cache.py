@@ -162,9 +162,7 @@ def _explain(run: Run, store: Store, model: Path) -> Output:
 
     ir.check_is_model(model)
     try:
-        key = key_of_file(
-            model, ModelFiles.read(model, run.settings.cache_size), "", run.settings, run.options
-        )
+        key = key_of_file(model, ModelFiles.read(model, run.settings), "", run.settings, run.options)
     except NotCached as why:
         return Output({"model": str(model), "reason": str(why)}, [f"  not stored: {why}"])
     entries = sorted(store.entries(KIND), key=lambda entry: (-entry.modified, entry.key))

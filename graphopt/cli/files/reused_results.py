@@ -80,7 +80,7 @@ class Reuse:
             if target == STDOUT:
                 raise NotCached("the result is written to standard output")
             form = "report" if target is None else f"file{target.suffix}{' with mark' if marks else ''}"
-            reuse.files = ModelFiles.read(source, settings.cache_size)
+            reuse.files = ModelFiles.read(source, settings)
             reuse.key = key_of_file(source, reuse.files, form, settings, options)
         except NotCached as why:
             reuse.reason = str(why)
