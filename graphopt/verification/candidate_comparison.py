@@ -56,7 +56,8 @@ class CandidateComparison:
         perturbed: returns the original with differently rounded intermediate results in each run.
         unreliable: outputs that onnxruntime computes wrongly on empty tensors. Only their types and correct
             shapes are compared.
-        unsteady: whether outputs of a case change from run to run of the original; updates ``random``.
+        unsteady: repeats the original on a case, notes changes from run to run in ``drift`` and ``random``,
+            and returns whether there are any.
     """
 
     outputs: Sequence[str]
@@ -123,8 +124,7 @@ class CandidateComparison:
         faulty = [place for place, outcome in enumerate(found) if outcome.reason is not None]
         if faulty and self.unsteady(case):
             found = [
-                same_kind(a, b, shapes=place not in case.random_shapes) if place in case.random else outcome
-                for place, (outcome, (a, b)) in enumerate(zip(found, pairs, strict=True))
+                self._compare(case, level, place, *pair, excuses=False)[0] for place, pair in enumerate(pairs)
             ]
             faulty = [place for place, outcome in enumerate(found) if outcome.reason is not None]
         for place in sorted(faulty, key=lambda place: -found[place].delta):  # the largest difference first
@@ -156,14 +156,16 @@ class CandidateComparison:
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.distribution, level)
+        drift = case.drift[place] if case.drift else [0.0] * len(case.noise[place])
         strict = self.numerics is Numerics.EXACT and level == "off"
         numeric_traits = self.output_traits[place]
         tolerance = Tolerance.of(self.numerics, numeric_traits.coarsest)
-        signed = strict and numeric_traits.sure_signs
+        signed = strict and numeric_traits.sure_signs and not any(drift)
         least = 0.0 if strict else self.rounding[place]
-        slack = [MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
+        noise = case.noise[place] if level == "default" else [0.0] * len(drift)
+        slack = [MARGIN * (moved + drifted) + least for moved, drifted in zip(noise, drift, strict=True)]
         outcome = compare(a, b, tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
-        bits = self.bits and level == "off"
+        bits = self.bits and level == "off" and not any(drift)
         if outcome.reason is None and (not bits or identical(a, b)):
             return outcome, None
         unreliable = self.unreliable(case)

@@ -27,7 +27,9 @@ class Case:
         off: outputs without onnxruntime's optimizations.
         default: outputs of a default session; ``None`` if the original fails in it.
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
-        random: indices of outputs that change from run to run.
+        drift: per output and tensor, the largest deviation from ``off`` in repeated runs; empty if there were
+            none.
+        random: indices of outputs that change from run to run by more than the tolerance.
         random_shapes: indices of outputs whose shapes also change.
         varying: indices of outputs that differed in every run. Random numbers that are drawn from few values,
             or in small tensors, may repeat.
@@ -49,6 +51,7 @@ class Case:
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     varying: frozenset[int] = frozenset()
+    drift: list[list[float]] = field(default_factory=list)
     input_sensitivity: list[list[Deviation]] | None = None
     rounding_sensitivity: list[list[Deviation]] | None = None
     empty: bool = False

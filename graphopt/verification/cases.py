@@ -67,7 +67,8 @@ def gather_cases(
             because each change of the session costs the time of its creation.
         cost: the estimated CPU seconds of one run, by the sizes of dynamic dims.
         work: limit on the estimated CPU seconds of all runs, of the original and of one candidate. Ordinary
-            inputs at two bindings are always compared, and zeros and special values at one.
+            inputs at two bindings are always compared, and zeros and special values at one on which the
+            original runs, unless the limit on measured time is reached.
     """
     plan = ComparisonPlan(cost, work)
     begin = original.spent
@@ -124,7 +125,7 @@ def gather_cases(
         return cases
     for valid, (feeds, off) in zip(search.valid, ran, strict=True):
         default = not (is_single and cases.found)
-        plan.charge(valid.binding, LEVELS if default else 1)
+        plan.charge(valid.binding, "normal", LEVELS if default else 1)
         again = AGAIN if random else 0
         cases.found.append(_complete(valid, "normal", feeds, off, original, again=again, default=default))
     if (reason := _default_crash(original)) is not None:
@@ -146,9 +147,10 @@ def gather_cases(
             if isinstance(fault, ResourceLimit):
                 timed_out.append(distribution)
                 stopped()
-            elif len(cases.found) > known:
-                plan.charge(valid.binding, levels)
-                if levels < LEVELS:
+            elif fault is None:
+                added = len(cases.found) > known
+                plan.charge(valid.binding, distribution, levels if added else 0)
+                if added and levels < LEVELS:
                     where = f"{_where(valid, distribution)}, optimizations default"
                     cases.skipped.append(Skipped(where, "time"))
         else:

@@ -14,8 +14,9 @@ LEVELS = 2
 _BINDINGS = 2
 #: Number of distributions for which a binding should leave time.
 _KINDS = 8
-#: Distributions that are compared at one binding, without optimizations, however long their runs take: faults
-#: that ordinary values do not reveal are divisions by zero, and lost NaN and infinities.
+#: Distributions that are compared at one binding, without optimizations, however long their runs are
+#: estimated to take: faults that ordinary values do not reveal are divisions by zero, and lost NaN and
+#: infinities.
 _ALWAYS: frozenset[Distribution] = frozenset({"zero", "special"})
 
 
@@ -26,7 +27,7 @@ class ComparisonPlan:
     Attributes:
         cost, work: as for :func:`graphopt.verification.cases.gather_cases`.
         spent: estimated seconds of the comparisons so far.
-        admitted: distributions of further cases so far.
+        admitted: distributions of further cases that are compared.
     """
 
     cost: Callable[[Mapping[str, int]], float]
@@ -34,14 +35,15 @@ class ComparisonPlan:
     spent: float = 0.0
     admitted: set[Distribution] = field(default_factory=set)
 
-    def charge(self, binding: Mapping[str, int], levels: int) -> None:
-        """Count runs of both models at a number of levels."""
+    def charge(self, binding: Mapping[str, int], distribution: Distribution, levels: int) -> None:
+        """Count the runs of both models for a case at a number of levels; 0 if its inputs exist already."""
+        self.admitted.add(distribution)
         self.spent += 2 * levels * self.cost(binding)
 
     def admits(self, binding: Mapping[str, int], found: int) -> bool:
         """Whether to search for a further binding, after ``found`` ones: at least two are compared.
 
-        All bindings together take at most half of the time.
+        Those beyond two are admitted only if all bindings together take at most half of the time.
         """
         needed = 2 * LEVELS * (found + 1) * self.cost(binding)
         return found < _BINDINGS or needed <= self.work / 2
@@ -50,7 +52,6 @@ class ComparisonPlan:
         """The number of levels at which one more case may be compared; the first has no optimizations."""
         step = 2 * self.cost(binding)
         least = int(distribution in _ALWAYS - self.admitted)
-        self.admitted.add(distribution)
         return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), least)
 
     def sorted_for_values(self, found: Sequence[ValidBinding]) -> Sequence[ValidBinding]:

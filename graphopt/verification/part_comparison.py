@@ -41,6 +41,7 @@ def compare_in_parts(
     numerics: Numerics,
     seconds: float,
     runners: Runners,
+    **limits: Any,
 ) -> PartsCompared:
     """Compare models whose sessions do not fit into memory, even without optimizations.
 
@@ -50,6 +51,7 @@ def compare_in_parts(
         numerics: class of the rewrites.
         seconds: CPU seconds for runs of the original.
         runners: creates runners, and has the plan that refuses whole models.
+        limits: ``cost`` and ``work`` as for :func:`~graphopt.verification.cases.gather_cases`.
     """
     plan = runners.memory_plan
     reason = plan.refusal or ""
@@ -61,7 +63,7 @@ def compare_in_parts(
     models = None if room is None else PartedModels.of(original, candidate, room, make)
     if inputs is None or models is None:
         return PartsCompared([], [], reason)
-    return models.compare(inputs, numerics, seconds, reason)
+    return models.compare(inputs, numerics, seconds, reason, **limits)
 
 
 def parts_refusal(original: ir.Model, inputs: Inputs | None, runners: Runners) -> str | None:
@@ -73,11 +75,12 @@ def parts_refusal(original: ir.Model, inputs: Inputs | None, runners: Runners) -
 
 
 class PartsCompared(NamedTuple):
-    """The result: the comparisons, those left out, and the reason if nothing was compared."""
+    """The result: the comparisons, those left out, the reason if nothing was compared, and the cases."""
 
     rows: list[Row]
     skipped: list[Skipped]
     refusal: str | None = None
+    cases: Sequence[Case] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,9 @@ class PartedModels:
             return None
         return cls(parts, [value.name or "" for value in original.graph.outputs], room, make)
 
-    def compare(self, inputs: Inputs, numerics: Numerics, seconds: float, reason: str) -> PartsCompared:
+    def compare(
+        self, inputs: Inputs, numerics: Numerics, seconds: float, reason: str, **limits: Any
+    ) -> PartsCompared:
         """Compare all parts without onnxruntime's optimizations.
 
         Args:
@@ -114,9 +119,10 @@ class PartedModels:
             numerics: class of the rewrites.
             seconds: CPU seconds for runs of the original.
             reason: the reason why the models do not run as a whole.
+            limits: ``cost`` and ``work`` as for :func:`~graphopt.verification.cases.gather_cases`.
         """
         original = _PartedOriginal(self)
-        cases = gather_cases(inputs, original, random=False, seconds=seconds, is_single=True)
+        cases = gather_cases(inputs, original, random=False, seconds=seconds, is_single=True, **limits)
         if cases.crash is not None:
             raise cases.crash
         if cases.refusal is not None:
@@ -124,15 +130,17 @@ class PartedModels:
         rows = [Row(case.binding, case.distribution, "off", 0.0, "", True, None) for case in cases.found]
         rows = [replace(row, identical=True) for row in rows]
         for number, part in enumerate(self.parts, 1):
-            found = self._compare_part(part, cases.found, original, numerics)
+            compared = self._compare_part(part, cases.found, original, numerics)
+            found = {(row.binding, row.distribution): row for row in compared}
             where = f"in part {number} of {len(self.parts)}, which computes {_listed(part.names)}"
-            rows = [_joined(row, new, where) for row, new in zip(rows, found, strict=False)]
+            joined = [_joined(row, found.get((row.binding, row.distribution)), where) for row in rows]
+            rows = [row for row in joined if row is not None]
         parts = counted(len(self.parts), "part")
         skipped = [
             Skipped("runs of whole models", "memory", f"{reason}; compared in {parts}"),
             Skipped("default sessions", "memory", "parts run without optimizations"),
         ]
-        return PartsCompared(rows, [*cases.skipped, *skipped])
+        return PartsCompared(rows, [*cases.skipped, *skipped], cases=cases.found)
 
     def _compare_part(
         self, part: Part, cases: Sequence[Case], original: _PartedOriginal, numerics: Numerics
@@ -156,7 +164,8 @@ class PartedModels:
             draws_random=False,
         )
         rows = comparison.rows(own)
-        _rest(comparison.candidate)
+        if isinstance(comparison.candidate, RemoteRuns):
+            comparison.candidate.rest()
         return rows
 
     def runner(self, region: Region, values: Mapping[str, Any]) -> Runner:
@@ -240,20 +249,21 @@ def _reference(tensor: ir.ExternalTensor, location: str) -> ir.ExternalTensor:
     )
 
 
-def _rest(runner: Runner) -> None:
-    if isinstance(runner, RemoteRuns):
-        runner.rest()
-
-
 def _listed(names: Sequence[str]) -> str:
     few = ", ".join(repr(name) for name in names[:3])
     return few if len(names) <= 3 else f"{few} and {len(names) - 3} more"
 
 
-def _joined(row: Row, part: Row, where: str) -> Row:
-    """The row of a whole case with the row of one more part."""
+def _joined(row: Row, part: Row | None, where: str) -> Row | None:
+    """The row of a whole case with the row of one more part.
+
+    ``part`` is ``None`` if that part was not compared, after a crash or for huge inputs. If no fault is known
+    from earlier parts, the case has no result.
+    """
     if not row.ok:
         return row
+    if part is None:
+        return None
     if not part.ok:
         return replace(part, reason=f"{part.reason} {where}")
     larger = (part.delta or 0.0) > (row.delta or 0.0)

@@ -122,8 +122,8 @@ class Verdict:
         rows: all comparisons.
         signature: changes of the interface.
         skipped: comparisons not made, with reasons.
-        unverifiable: reason if nothing could be compared: the original does not run, or accepts none of the
-            inputs that were tried.
+        unverifiable: reason if nothing could be compared: the original does not run, accepts none of the
+            inputs that were tried, or fails in repeated runs.
         device: the device that ran the models.
         seconds: wall-clock seconds spent.
         peak_bytes: additional peak memory, in this process and in children together.
@@ -211,6 +211,8 @@ class Verdict:
     @property
     def agreement(self) -> str:
         """The closeness of the models and the extent: ``bit-identical on 4 shapes × …``."""
+        if not self.rows:
+            return "nothing was compared"
         if all(row.identical for row in self.rows):
             return f"bit-identical on {self.scope}"
         return f"equal within {self.delta:.1e} on {self.scope}" if self.delta else f"equal on {self.scope}"

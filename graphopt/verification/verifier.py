@@ -59,6 +59,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
 from graphopt import ir
@@ -85,7 +86,7 @@ from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.random_outputs import find_unsteady_outputs, share_random_outputs
 from graphopt.verification.run_cost import RunCost
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
-from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
+from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict, without_inputs
 
 #: Maximum size of a model's weights, in bytes, for which instrumented copies of the model are loaded.
 _INSTRUMENTED_BYTES = 1 << 29
@@ -179,10 +180,11 @@ class Verifier:
         self._empty_tensors = EmptyTensors(
             self._artifact.model, lambda source: self._runners.runner(source, isolated=True)
         )
-        self._work = work
-        self._run_cost = None if work is None else RunCost.of(model)
+        cost = RunCost() if work is None else RunCost.of(model)
+        self._limits: Any = {"cost": cost.seconds, "work": math.inf if work is None else work}
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
+        self._parted_cases: dict[tuple[str, str], Case] = {}
         self._empty_runner: Runner | None = None
 
     def __enter__(self) -> Self:
@@ -268,8 +270,8 @@ class Verifier:
 
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
-        known = (self._cases, self._empty_cases)
-        found = [case for cases in known if cases is not None for case in cases_like(cases.found, row)]
+        gathered = [cases.found for cases in (self._cases, self._empty_cases) if cases]
+        found = cases_like([*chain(*gathered, self._parted_cases.values())], row)
         return found[0].feeds if found else None
 
     def _perturb(self) -> Runner | None:
@@ -302,7 +304,10 @@ class Verifier:
         forms = [None, kernels] if libraries else [None]
         if self._memory_refusal is not None:
             arguments = self._artifact.model(), model, self._inputs, numerics, self.seconds / 2
-            rows, skipped, refusal = compare_in_parts(*arguments, self._runners)
+            rows, skipped, refusal, parted = compare_in_parts(*arguments, self._runners, **self._limits)
+            self._parted_cases |= {(case.binding, case.distribution): case for case in parted}
+            if self._empty and refusal is None:
+                skipped.append(Skipped("dims of size 0", "memory", "parts run on sizes of at least 1"))
             return rows, changes, skipped, refusal
         if cases.slow:
             return [], changes, cases.skipped, self.refusal
@@ -346,7 +351,7 @@ class Verifier:
                 found += comparison.rows(cases_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
         skipped = [one for known in (cases, self._empty_cases) if known is not None for one in known.skipped]
-        return rows, changes, skipped, None
+        return rows, changes, skipped, None if rows else f"{ORIGINAL_FAILS} in repeated runs"
 
     def _gathered(self) -> Cases:
         if self._cases is None:
@@ -361,8 +366,7 @@ class Verifier:
                     seconds=self.seconds / 2,
                     quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
                     is_single=self._runners.memory_plan.sessions.is_single,
-                    cost=(self._run_cost or RunCost()).seconds,
-                    work=math.inf if self._work is None else self._work,
+                    **self._limits,
                 )
                 share_random_outputs(self._cases.found, self._random)
                 if self._cases.found:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.ort.model_runs import RemoteRuns, Runs
+from graphopt.ort.model_runs import RemoteRuns, Runs, SessionMemory
 from graphopt.process.child import Child, ProcessCrashed
 from tests.ort.build import data
 
@@ -55,7 +55,7 @@ def test_each_session_is_created_once(start) -> None:
 
 
 def test_one_session_at_a_time() -> None:
-    runs = Runs(data("g (float[2] x) => (float[2] y) { y = Neg(x) }"), single=True)
+    runs = Runs(data("g (float[2] x) => (float[2] y) { y = Neg(x) }"), memory=SessionMemory(is_single=True))
     runs.load("off")
     runs.load("default")
     assert list(runs._sessions) == ["default"]

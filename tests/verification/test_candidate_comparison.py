@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.verification.candidate_comparison import CandidateComparison
-from graphopt.verification.case import Case
+from graphopt.verification.case import Case, Cases
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import Deviation
+from graphopt.verification.random_outputs import find_unsteady_outputs
 from graphopt.verification.verdict import Row, Verdict
 from tests.ort.build import parse, parse_proto
 
@@ -158,3 +159,72 @@ def test_the_largest_difference_excludes_excused_ones_and_special_numbers() -> N
     special = replace(row, delta=3.0, distribution="special")
     assert Verdict((row, excused, special)).delta == 0.25
     assert Verdict((row, excused, replace(row, delta=1.0, ok=False))).delta == 1.0
+
+
+class Changes(Gives):
+    """A runner whose result depends on the number of the run."""
+
+    def __init__(self, result: Callable[[int], Any]) -> None:
+        self._result, self._runs, self.spent = result, 0, 0.0
+
+    def load(self, level: str) -> None:
+        pass
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        self._runs += 1
+        return [self._result(self._runs)]
+
+
+def compared(original: Callable[[int], Any], candidate: Any, *, bits: bool = False) -> list[bool]:
+    runner = Changes(original)
+    (off,) = runner.run("off", {})
+    cases = Cases([Case("", "normal", {}, [off], [off], [[0.0]])])
+    comparison = CandidateComparison(
+        ["y"],
+        Gives(candidate),
+        Numerics.EXACT,
+        [NumericTraits()],
+        [0.0],
+        runner,
+        bits=bits,
+        draws_random=False,
+        unsteady=lambda case: find_unsteady_outputs(case, cases, runner),
+    )
+    return [row.ok for row in comparison.rows(cases.found)]
+
+
+VALUES = np.exp(np.arange(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "ok"),
+    [(VALUES * np.float32(3), False), (VALUES * np.float32(1 + 1e-4), False), (VALUES, True)],
+)
+@pytest.mark.parametrize("noise", [1.2e-7, 0.0])
+def test_rounding_noise_of_the_original_excuses_no_larger_difference(
+    noise: float, candidate: Any, ok: bool
+) -> None:
+    assert compared(lambda run: VALUES * np.float32(1 + run % 2 * noise), candidate) == [ok, ok]
+
+
+def test_noise_of_the_original_is_allowed_in_the_candidate() -> None:
+    def noisy(run: int) -> Any:
+        return VALUES * np.float32(1 + run % 2 * 1e-4)
+
+    assert compared(noisy, VALUES * np.float32(1 + 2e-4)) == [True, True]
+    assert compared(noisy, VALUES * np.float32(1 + 2e-3)) == [False, False]
+    assert compared(noisy, noisy(2), bits=True) == [True, True]
+
+
+def test_an_original_that_changes_by_more_than_the_tolerance_is_random() -> None:
+    def random(run: int) -> Any:
+        return np.random.default_rng(run).uniform(-1, 1, 4).astype(np.float32)
+
+    assert compared(random, random(100) * np.float32(100)) == [True, True]
+    assert compared(random, np.zeros(5, np.float32)) == [False, False]
+    assert compared(lambda run: np.full(4, run), np.full(4, 77)) == [True, True]
+
+
+def test_a_verdict_without_comparisons_says_nothing_of_equality() -> None:
+    assert Verdict().summary() == "nothing was compared"
+    assert Verdict(unverifiable="the original fails").summary() == "not verified: the original fails"

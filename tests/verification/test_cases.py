@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphopt.errors import ResourceLimit
+from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.case import Cases
 from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
+from graphopt.verification.comparison_plan import ComparisonPlan
 from graphopt.verification.random_outputs import find_unsteady_outputs
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
@@ -100,6 +101,38 @@ def test_estimated_time_limits_comparisons_independently_of_speed(seconds: float
     assert kinds == least if seconds == 1 else kinds >= least
     others = [binding for binding, distribution, _ in found if distribution != "normal"]
     assert len(others) == len(kinds) - 1 or seconds < 1
+
+
+class FailsOnce(Unsteady):
+    """Fails on the first inputs with NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = False
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        if np.isnan(feeds["x"]).any() and not self.failed:
+            self.failed = True
+            raise RuntimeFailure("no NaN at this size")
+        return super().run(level, feeds)
+
+
+def test_special_values_on_which_the_original_fails_are_compared_at_another_binding() -> None:
+    original = FailsOnce()
+    cases = gather_cases(
+        Inputs(parse(NEG)), original, random=False, seconds=1e6, cost=lambda sizes: sizes["N"], work=0.5
+    )
+    assert original.failed
+    kinds = [case.distribution for case in cases.found if case.distribution != "normal"]
+    assert sorted(kinds) == ["special", "zero"]
+
+
+def test_a_query_of_the_plan_admits_nothing() -> None:
+    plan = ComparisonPlan(lambda sizes: 1.0, 0.5)
+    assert [plan.affordable({}, "special") for _ in range(2)] == [1, 1]
+    plan.charge({}, "special", 1)
+    assert plan.affordable({}, "special") == 0
+    assert plan.spent == 2
 
 
 @pytest.mark.parametrize(

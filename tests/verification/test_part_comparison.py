@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from benchmarks.generated_decoder import Shape, write
 from graphopt import ir
 from graphopt.ort.model_runs import SessionMemory
 from graphopt.verification.model_parts import split_in_parts
+from graphopt.verification.part_comparison import _joined
 from graphopt.verification.session_memory import MemoryPlan, Room, Weights
+from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse
 
@@ -74,6 +77,25 @@ def test_a_decoder_is_compared_in_parts(decoder: Path, optimized: ir.Model) -> N
     left_out = [str(skipped) for skipped in verdict.skipped if skipped.cause == "memory"]
     assert left_out[0].startswith("runs of whole models: memory (running it needs about 30 GB; compared in ")
     assert left_out[1] == "default sessions: memory (parts run without optimizations)"
+    assert left_out[2] == "dims of size 0: memory (parts run on sizes of at least 1)"
+    assert "huge" not in {row.distribution for row in verdict.rows}, "inexact rewrites may overflow elsewhere"
+
+
+@pytest.mark.usefixtures("too_large")
+def test_estimated_time_limits_comparisons_in_parts(decoder: Path, optimized: ir.Model) -> None:
+    with Verifier(decoder, seconds=1000, work=1e-9) as verifier:
+        verdict = verifier.verify(optimized)
+    kinds = [row.distribution for row in verdict.rows]
+    assert verdict.ok and set(kinds) == {"normal", "zero", "special"} and len(kinds) == 4
+    assert "time" in {skipped.cause for skipped in verdict.skipped}
+
+
+def test_a_part_that_is_not_compared_leaves_no_result_but_faults() -> None:
+    row = Row("", "normal", "off", 0.0, "y", True, identical=True)
+    faulty = replace(row, ok=False, reason="it differs")
+    assert _joined(row, None, "in part 2") is None
+    assert _joined(faulty, None, "in part 2") is faulty
+    assert _joined(row, faulty, "in part 2") == replace(faulty, reason="it differs in part 2")
 
 
 @pytest.mark.usefixtures("too_large")
@@ -94,6 +116,8 @@ def test_a_fault_in_one_layer_is_found_in_its_part(decoder: Path, optimized: ir.
     ]
     with Verifier(decoder, seconds=1) as verifier:
         verdict = verifier.verify(faulty)
+        feeds = verifier.feeds(verdict.failures[0])
+    assert feeds is not None and "input_ids" in feeds
     assert not verdict.ok
     assert f"in part {number} of {len(parts)}, which computes" in (verdict.failures[0].reason or "")
 

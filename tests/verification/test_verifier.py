@@ -9,11 +9,12 @@ import onnx
 import pytest
 
 from graphopt import ir
-from graphopt.errors import InvalidModel, UsageError
+from graphopt.errors import InvalidModel, RuntimeFailure, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.crash_risks import crash_risk
 from graphopt.process.child import ProcessCrashed
+from graphopt.verification import random_outputs
 from graphopt.verification.case import Case
 from graphopt.verification.numeric_traits import Randomness, numeric_traits_of
 from graphopt.verification.random_outputs import share_random_outputs
@@ -980,3 +981,19 @@ def test_denormals_and_the_largest_numbers(before, after, passes_from):
         assert verdict.ok == (numerics >= Numerics[passes_from]), (numerics, verdict.summary())
         assert {row.distribution for row in verdict.rows} >= {"tiny"}
         assert ("huge" in {row.distribution for row in verdict.rows}) is (numerics is Numerics.EXACT)
+
+
+def test_an_original_that_fails_in_repeated_runs_is_not_verified(monkeypatch: pytest.MonkeyPatch):
+    def fails(case, original, times):
+        raise RuntimeFailure("it fails now and then")
+
+    monkeypatch.setattr(random_outputs, "repeat", fails)
+    verdict = verify(
+        parse("g (float[2] x) => (y) { y = Neg(x) }"), parse("g (float[2] x) => (y) { y = Abs(x) }")
+    )
+    assert not [row for row in verdict.rows if not row.ok]
+    with Verifier(parse("g (float[2] x) => (y) { y = Neg(x) }")) as verifier:
+        row = next(row for row in verifier.verify(parse("g (float[2] x) => (y) { y = Neg(x) }")).rows)
+        verdict = verifier.verify(parse("g (float[2] x) => (y) { y = Exp(x) }"), like=row)
+    assert verdict.rows == ()
+    assert verdict.summary() == "not verified: the original fails in repeated runs"
