@@ -18,6 +18,7 @@ from graphopt.result_cache import remote_level
 from tests.cli.conftest import Invoke, Outcome
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+memory = pytest.importorskip("fsspec.implementations.memory")
 
 Run = Callable[..., Outcome]
 
@@ -182,7 +183,7 @@ def test_failing_servers_only_warn(
             time.sleep(5)
         raise ConnectionError("no route\nto host")
 
-    monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, failing, fail)
+    monkeypatch.setattr(memory.MemoryFileSystem, failing, fail)
     if kind == "is slow":
         monkeypatch.setattr(remote_level, "_PATIENCE", 0.2)
     for hit in (False, True):
