@@ -36,7 +36,7 @@ def test_rules_apply_inside(path: Path) -> None:
         if wrap is nested_cases.in_branch and path.stem in _ELSEWHERE:
             continue
         after, rewrites, refusals = rule_cases.apply_rule(
-            wrap(case.before), case.rule, portable=case.portable, device=case.device
+            wrap(case.before), case.rule, numerics=case.numerics, portable=case.portable, device=case.device
         )
         if (
             wrap is nested_cases.in_function
