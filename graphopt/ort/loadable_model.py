@@ -76,15 +76,27 @@ class Artifact:
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
         if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
             return ir.to_bytes(model)
-        found = ir.to_bytes_beside_data(model, _LARGE)
-        self._kept = None
-        if found is not None and _is_utf8(folder := os.fspath(found[1].folder)):
-            self._kept = found[1]
-            return ModelInFolder(found[0], folder, sum(found[1].nbytes.values()), found[1].state)
+        found = beside_data(model, _LARGE)
+        self._kept = None if found is None else found[1]
+        if found is not None:
+            return found[0]
         self.folder = publish.ScratchFolder()
         path = self.folder.path / "model.onnx"
         ir.save(model, path, weights="beside")
         return path
+
+
+def beside_data(model: ir.Model, limit: int) -> tuple[ModelInFolder, ir.KeptData] | None:
+    """``model`` in memory with references to the data files that it was read from, and these files.
+
+    ``None`` if it refers to no files, a file has changed, onnxruntime can't read the path of the folder, or
+    the other tensors have more than ``limit`` bytes.
+    """
+    found = ir.to_bytes_beside_data(model, limit)
+    if found is None or not _is_utf8(folder := os.fspath(found[1].folder)):
+        return None
+    content, kept = found
+    return ModelInFolder(content, folder, sum(kept.nbytes.values()), kept.state), kept
 
 
 def _is_utf8(path: str) -> bool:

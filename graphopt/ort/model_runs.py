@@ -38,13 +38,11 @@ class SessionMemory:
             weights are converted to float32 only shortly before their use.
         prepacks: create packed copies of weights, for faster runs.
         off_only: the reason why only sessions without optimizations are created; ``None`` if all are.
-        data_folder: the folder of the external data of a serialized model.
     """
 
     is_single: bool = False
     prepacks: bool = True
     off_only: str | None = None
-    data_folder: str | None = None
 
 
 class Runner(Protocol):
@@ -138,8 +136,6 @@ class Runs:
             options.enable_cpu_mem_arena = options.enable_mem_pattern = False
             if level == "off":
                 options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-        if (folder := self._memory.data_folder) is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         if not self._memory.prepacks:
             options.add_session_config_entry("session.disable_prepacking", "1")
         return session.create(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.numerics import Numerics
+from graphopt.ort.loadable_model import beside_data
 from graphopt.ort.model_runs import RemoteRuns, Runner, SessionMemory
 from graphopt.ort.session import Optimizations
 from graphopt.util.text_tables import counted
@@ -25,8 +24,8 @@ from graphopt.verification.runners import Runners
 from graphopt.verification.session_memory import Room
 from graphopt.verification.verdict import Row, Skipped
 
-#: Bytes of tensors that a serialized part contains; larger ones are mapped, if they are in a file.
-_EMBEDDED = 1 << 16
+#: Maximum bytes of tensors outside of files in a part that refers to data files.
+_MAX_EMBEDDED = 1 << 30
 #: Bytes of the values of all cases at all cuts, beyond which they are not kept.
 _KEPT = 1 << 28
 
@@ -170,26 +169,13 @@ class PartedModels:
 
     def runner(self, region: Region, values: Mapping[str, Any]) -> Runner:
         """Runs a region without optimizations; ``values`` has examples of the values at cuts."""
-        model, folder = region.to_model(_dtypes(values)), None
-        for slot in list(ir.slots(model)):
-            tensor = slot.tensor
-            if isinstance(tensor, ir.ExternalTensor):
-                path = Path(tensor.path)
-                if tensor.nbytes >= _EMBEDDED and folder in (None, path.parent):
-                    folder = path.parent
-                    slot.put(_reference(tensor, path.name))
-                else:
-                    slot.put(ir.tensor(tensor.numpy(), name=tensor.name, dtype=tensor.dtype))
+        model = region.to_model(_dtypes(values))
+        found = beside_data(model, _MAX_EMBEDDED)
         try:
-            source = ir.to_proto(model).SerializeToString()
-        except ValueError as error:  # protobuf: larger than 2 GB
+            source = ir.to_bytes(model) if found is None else found[0]
+        except ResourceLimit as error:
             raise ResourceLimit("a part has more than 2 GB of weights outside of files") from error
-        memory = SessionMemory(
-            True,
-            self.room.prepacks(region.weights),
-            "parts run without optimizations",
-            None if folder is None else os.fspath(folder),
-        )
+        memory = SessionMemory(True, self.room.prepacks(region.weights), "parts run without optimizations")
         return self.make(source, memory)
 
 
@@ -240,13 +226,6 @@ def _dtypes(values: Mapping[str, Any]) -> dict[str, ir.DataType]:
         for name, value in values.items()
         if getattr(value, "dtype", None) is not None and value.dtype != object
     }
-
-
-def _reference(tensor: ir.ExternalTensor, location: str) -> ir.ExternalTensor:
-    """``tensor`` with a location relative to the folder of its file."""
-    return ir.ExternalTensor(
-        location, tensor.offset, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=tensor.name or ""
-    )
 
 
 def _listed(names: Sequence[str]) -> str:
