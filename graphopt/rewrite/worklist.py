@@ -51,6 +51,7 @@ class _Run:
         self._quantized = ort_qdq_miscompilation.has_quantizers(model)
         self._reads = ir.read_record_of(cx.model)
         for graph in ir.graphs_of(model):
+            # rules of the caller may inspect nodes at any distance
             for node in graph if cx.options.rules else cx.nodes_to_visit(graph):
                 self._push(node)
 

@@ -176,9 +176,11 @@ def command(
     inputs = replace(inputs, ranges=run.compiler.vouched(first).dim_ranges)
     device = next(iter(bundles.values())).device if bundles else resolve_options.chosen_device(run)
     compared = _Compared(models, first, bundles, against, peer_python, device)
-    how = _How(chosen, cuda_options(device, **asdict(cuda)), session_options, kernels, check_sizes)
-    _record_hints(run, compared, how)
-    facts, results, failed = _measure(run, compared, how, [replace(inputs, shapes=shapes) for shapes in grid])
+    options = _Options(chosen, cuda_options(device, **asdict(cuda)), session_options, kernels, check_sizes)
+    _record_hints(run, compared, options)
+    facts, results, failed = _measure(
+        run, compared, options, [replace(inputs, shapes=shapes) for shapes in grid]
+    )
     notes = []
     if chosen.plot is not None:
         publish.write(chosen.plot, drawing(results))
@@ -215,7 +217,7 @@ class _Compared:
 
 
 @dataclass(frozen=True)
-class _How:
+class _Options:
     """The options of the measurement.
 
     Attributes:
@@ -229,19 +231,19 @@ class _How:
     check_sizes: bool
 
 
-def _record_hints(run: Run, compared: _Compared, how: _How) -> None:
+def _record_hints(run: Run, compared: _Compared, options: _Options) -> None:
     """Record the hints about the first model on the device."""
     from graphopt.device_hints.model_hints import model_hints
     from graphopt.ort.gpu_properties import gpu_properties
 
-    uses_tf32 = how.provider_options.get("use_tf32") == "1"
+    uses_tf32 = options.provider_options.get("use_tf32") == "1"
     gpu = gpu_properties(compared.device)
     for hint in model_hints(compared.first, compared.device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
         run.record.hint(hint)
 
 
 def _measure(
-    run: Run, compared: _Compared, how: _How, grid: Sequence[InputOptions]
+    run: Run, compared: _Compared, options: _Options, grid: Sequence[InputOptions]
 ) -> tuple[dict[str, Any], list[Result], Contestant | None]:
     """Measure and print a table for each of ``grid``.
 
@@ -256,18 +258,18 @@ def _measure(
     from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, SharedBuffers
 
-    first, device, chosen = compared.first, compared.device, how.chosen
+    first, device, chosen = compared.first, compared.device, options.chosen
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
-    provider_options = how.provider_options
+    provider_options = options.provider_options
     results: list[Result] = []
     failed: Contestant | None = None
     facts: dict[str, Any] = {}
     with publish.ScratchFolder() as folder, naming_bf16(lambda: first, device):
-        makes = ComparedModels(run, folder, device, how.kernels, compared.bundles)
+        makes = ComparedModels(run, folder, device, options.kernels, compared.bundles)
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(first))
         run_once = partial(run_shared, share=share, device=device)
         shared = SharedBuffers(share, run_once) if share else None
-        check = partial(_check_sizes, first) if how.check_sizes else None
+        check = partial(_check_sizes, first) if options.check_sizes else None
         contestants: list[Contestant] = []
         for inputs in grid:
             if compared.bundles or not contestants:
@@ -284,9 +286,9 @@ def _measure(
                 chosen.threads,
                 provider_options,
                 limits,
-                how.session_options,
+                options.session_options,
                 shared,
-                _check_sizes if how.check_sizes else None,
+                _check_sizes if options.check_sizes else None,
             )
             with run.console.progress("timing") as advance:
                 results.append(bench.run(inputs, advance))

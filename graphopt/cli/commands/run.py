@@ -102,21 +102,21 @@ def command(
 
     check_file(output, [".npz"])
     resolve_options.check_trusted(model, trusted=trusted)
-    how = _Session(optimizations, session_options, kernels, trusted, cuda_graph, check_sizes)
-    done = _run_bundle(run, model, how) if api.is_bundle(model) else _run_model(run, model, how)
+    options = _Options(optimizations, session_options, kernels, trusted, cuda_graph, check_sizes)
+    result = _run_bundle(run, model, options) if api.is_bundle(model) else _run_model(run, model, options)
     if output is not None:
-        npz.write(output, done.trial.outputs)
+        npz.write(output, result.trial.outputs)
     return Output(
-        _data(done),
-        [_table(done.trial)],
-        notes=_notes(run, done, output),
+        _data(result),
+        [_table(result.trial)],
+        notes=_notes(run, result, output),
         record=run.record,
         is_verbose=run.verbose > 0,
     )
 
 
 @dataclass(frozen=True)
-class _Session:
+class _Options:
     """The options of the session."""
 
     optimizations: Any
@@ -128,7 +128,7 @@ class _Session:
 
 
 @dataclass(frozen=True)
-class _Done:
+class _Result:
     """A run.
 
     Attributes:
@@ -148,7 +148,7 @@ class _Done:
     bundle: Bundle | None = None
 
 
-def _run_model(run: Run, path: Path, how: _Session) -> _Done:
+def _run_model(run: Run, path: Path, options: _Options) -> _Result:
     """Run the model at ``path``."""
     from graphopt import api
     from graphopt.ort.session_options import recommended
@@ -157,23 +157,23 @@ def _run_model(run: Run, path: Path, how: _Session) -> _Done:
     model = api.load_model(path)
     shared = _shared(run, model)
     device = resolve_options.chosen_device(run)
-    cuda_options(device, cuda_graph=how.cuda_graph)
+    cuda_options(device, cuda_graph=options.cuda_graph)
     with run.console.progress("running") as advance:
-        libraries = resolve_options.libraries_of(run, model, device, how.kernels, advance).paths
+        libraries = resolve_options.libraries_of(run, model, device, options.kernels, advance).paths
         trial = run.compiler.try_out(
             model,
-            optimizations=how.optimizations,
-            session_options=how.session_options,
+            optimizations=options.optimizations,
+            session_options=options.session_options,
             libraries=libraries,
-            check_sizes=how.check_sizes,
+            check_sizes=options.check_sizes,
         )
-        if how.cuda_graph:
-            trial = _replayed(run, model, trial, device, how.optimizations, how.session_options)
+        if options.cuda_graph:
+            trial = _replayed(run, model, trial, device, options.optimizations, options.session_options)
     choice = recommended(model, device)
-    return _Done(trial, choice, how.session_options and not choice.plain, shared, libraries)
+    return _Result(trial, choice, options.session_options and not choice.plain, shared, libraries)
 
 
-def _run_bundle(run: Run, path: Path, how: _Session) -> _Done:
+def _run_bundle(run: Run, path: Path, options: _Options) -> _Result:
     """Run the first variant of the bundle at ``path`` whose guard accepts the inputs."""
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.loaded_bundle import Bundle
@@ -183,21 +183,21 @@ def _run_bundle(run: Run, path: Path, how: _Session) -> _Done:
 
     bundle = Bundle(
         path,
-        optimizations=how.optimizations,
-        session_options=how.session_options,
-        trusted=how.trusted,
-        kernels=how.kernels,
-        cuda_graph=how.cuda_graph,
-        check_sizes=how.check_sizes,
+        optimizations=options.optimizations,
+        session_options=options.session_options,
+        trusted=options.trusted,
+        kernels=options.kernels,
+        cuda_graph=options.cuda_graph,
+        check_sizes=options.check_sizes,
     )
     general = bundle.model(GENERAL_NAME)
     shared = _shared(run, general)
-    cuda_options(bundle.device, cuda_graph=how.cuda_graph)
+    cuda_options(bundle.device, cuda_graph=options.cuda_graph)
     with run.console.progress("running"):
         trial = run_bundle_once(bundle, run.compiler.inputs, run.options.get("share_buffers", ()))
     run.record.merge(bundle.record.hints, bundle.record.counters)
     choice = recommended(general, bundle.device)
-    return _Done(trial, choice, how.session_options and not choice.plain, shared, bundle=bundle)
+    return _Result(trial, choice, options.session_options and not choice.plain, shared, bundle=bundle)
 
 
 def _shared(run: Run, model: ir.Model) -> Mapping[str, str]:
@@ -209,36 +209,36 @@ def _shared(run: Run, model: ir.Model) -> Mapping[str, str]:
     return shared_names(pairs, Signature.of(model)) if pairs else {}
 
 
-def _data(done: _Done) -> dict[str, Any]:
+def _data(result: _Result) -> dict[str, Any]:
     """The run for JSON."""
     from graphopt.cli.views.variants import choice_dict
 
-    trial = done.trial
+    trial = result.trial
     return {
-        **({} if done.bundle is None else choice_dict(done.bundle, trial.feeds)),
+        **({} if result.bundle is None else choice_dict(result.bundle, trial.feeds)),
         "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
         "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
-        "session_options": done.choice.to_dict() if done.uses_choice else {},
-        "libraries": list(done.libraries),
-        **({"shared_buffers": done.shared} if done.shared else {}),
+        "session_options": result.choice.to_dict() if result.uses_choice else {},
+        "libraries": list(result.libraries),
+        **({"shared_buffers": result.shared} if result.shared else {}),
         "seconds": trial.seconds,
     }
 
 
-def _notes(run: Run, done: _Done, output: Path | None) -> list[str]:
+def _notes(run: Run, result: _Result, output: Path | None) -> list[str]:
     """The lines on stderr."""
     from graphopt.cli.views.variants import choice_notes
 
     notes = []
-    if done.uses_choice:
-        notes.append(f"  session options of the model: {done.choice}")
-        if done.choice.remark is not None:
-            notes.append(f"  warning: {done.choice.remark}")
-    if done.bundle is not None:
-        notes += choice_notes(done.bundle, done.trial.feeds, verbose=run.verbose)
-        notes += [f"  {remark}" for remark in done.bundle.remarks]
-    notes += [f"  wrote {target} over {source}" for target, source in done.shared.items()]
-    notes.append(f"  ran in {human_seconds(done.trial.seconds)}")
+    if result.uses_choice:
+        notes.append(f"  session options of the model: {result.choice}")
+        if result.choice.remark is not None:
+            notes.append(f"  warning: {result.choice.remark}")
+    if result.bundle is not None:
+        notes += choice_notes(result.bundle, result.trial.feeds, verbose=run.verbose)
+        notes += [f"  {remark}" for remark in result.bundle.remarks]
+    notes += [f"  wrote {target} over {source}" for target, source in result.shared.items()]
+    notes.append(f"  ran in {human_seconds(result.trial.seconds)}")
     if output is not None:
         notes.append(f"  wrote     {output}")
     return notes
