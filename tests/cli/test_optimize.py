@@ -212,7 +212,11 @@ def test_place_of_the_weights(
     assert invoke("verify", source, target).status == 0
     source.unlink()
     (weights.parent / "weights.data").unlink()
-    assert (invoke("inspect", target).status == 0) is not remark
+    found = invoke("inspect", target)
+    assert (found.status == 0) is not remark
+    assert (
+        "hint: put weights.data there; models that --weights copy wrote" in found.err
+    ) is remark
 
 
 def test_weights_of_another_folder_are_not_kept(invoke: Invoke, weights: Path) -> None:
@@ -226,6 +230,12 @@ def test_weights_of_another_folder_are_not_kept(invoke: Invoke, weights: Path) -
     assert invoke("optimize", source, "-o", target).status == 0
     assert sorted(path.name for path in target.parent.iterdir()) == ["out.onnx", "out.onnx.data"]
     assert invoke("optimize", source, "--weights", "near").status == 2
+
+
+def test_weights_are_not_kept_by_a_model_on_standard_output(invoke: Invoke, weights: Path) -> None:
+    refused = invoke("optimize", _with_data(weights), "-o", "-", "--weights", "keep")
+    assert refused.status == 2 and not refused.out
+    assert "a model on standard output can't keep its weights in data files" in refused.err
 
 
 @pytest.mark.parametrize("former", ["--external-data", "--no-external-data"])

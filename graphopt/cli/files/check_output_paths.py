@@ -50,7 +50,14 @@ def check_weights(source: Path, target: Path, weights: WeightPlacement) -> None:
     if weights == "keep":
         from graphopt import api, ir
 
-        ir.check_kept(api.load_model(source), target)
+        model = api.load_model(source)
+        if str(target) != "-":
+            ir.check_kept(model, target)
+        elif ir.has_external_data(model):
+            raise UsageError(
+                "a model on standard output can't keep its weights in data files",
+                hint="name a file, or --weights inside",
+            )
 
 
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:

@@ -80,7 +80,10 @@ class Folders:
                 hint=f"if you trust the model: --allow-external {file.parent}",
             )
         if not file.is_file():
-            raise InvalidModel(f"the external data of {tensor!r} is missing: {file}")
+            raise InvalidModel(
+                f"the external data of {tensor!r} is missing: {file}",
+                hint=f"put {file.name} there; models that --weights copy wrote need no other's data",
+            )
         try:
             mapped = self._files[file] = MappedFile(file, self._allowed[0] if self._of is None else None)
         except OSError as error:
