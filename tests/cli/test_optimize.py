@@ -214,9 +214,7 @@ def test_place_of_the_weights(
     (weights.parent / "weights.data").unlink()
     found = invoke("inspect", target)
     assert (found.status == 0) is not remark
-    assert (
-        "hint: put weights.data there; models that --weights copy wrote" in found.err
-    ) is remark
+    assert ("hint: put weights.data there; models that --weights copy wrote" in found.err) is remark
 
 
 def test_weights_of_another_folder_are_not_kept(invoke: Invoke, weights: Path) -> None:
