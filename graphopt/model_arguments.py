@@ -83,7 +83,7 @@ def save(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         path: its suffix determines the format, as for :func:`load_model`.
-        weights: where large weights are stored; by default the setting ``weights``, which is ``auto``.
+        weights: the file of large weights; by default the setting ``weights``, which is ``auto``.
             ``keep``: unchanged ones stay in the data files of the original, which must be in the folder of
             ``path``; the result needs these files. ``copy``: as in the original; separately above 2 GB and
             for the JSON IR. ``inside``: in ``path``; ``beside``: in a data file beside it. ``auto``: ``keep``
@@ -102,7 +102,7 @@ def save(
 def placement(
     weights: WeightPlacement | None, external_data: bool | None, *, stacklevel: int = 4
 ) -> WeightPlacement | None:
-    """``weights`` of a function ``save``, or the place that its former argument ``external_data`` chooses.
+    """``weights`` of a function ``save``, or the value that its former argument ``external_data`` selects.
 
     Args:
         stacklevel: as for ``warnings.warn``; by default, the caller of the ``checked`` function that calls

@@ -21,7 +21,7 @@ _TOTAL = "total"
 
 @dataclass
 class Batch:
-    """The models of one command, and the entries of those that are done, in order.
+    """The models of one command, and the entries of the finished ones, in order.
 
     Attributes:
         job: the optimization of each model.

@@ -159,7 +159,8 @@ def _recorded(
 ) -> Specialized:
     """``found`` with a record of this operation in place of the operations that it calls.
 
-    The record names the pipeline also if it is the default of settings, which is not that of this operation.
+    The record names the pipeline even if it is the default of the settings, because this operation has a
+    different default.
     """
     from graphopt.profile import FusionStrategy
 

@@ -203,7 +203,7 @@ class Environment:
 
         settings = self.settings
         if isolate is None:
-            # models run in processes with a limit on every device that survives a fork
+            # on devices that survive a fork, all models run in processes with a limit anyway
             isolate = not self.device.capabilities.forkable and self.is_heavy(self.load(original))
         return Verifier(
             in_ort_readable_form(original, settings.allow_external),

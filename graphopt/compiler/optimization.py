@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from graphopt.rewrite.fusion_explanation import Explanation
     from graphopt.verification.verdict import Verdict
 
-#: Share of the limit on the time of verification that runs take according to estimates: optimizing should not
-#: cost much more than it does without verification.
+#: Limit on the estimated time of runs, as a share of the limit on the time of verification, which should
+#: add little to the cost of optimizing.
 _ESTIMATED_SHARE = 1 / 16
 
 

@@ -48,8 +48,8 @@ class Context:
         remarks: changes by passes to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each distinct decision by cost that passes and rules requested, with its frequency.
         weighed: the last decision by cost, for each rule or pass and the outputs of its nodes.
-        changed: in later rounds of a fixpoint, the nodes at which the running pass may find more than in its
-            last run (:mod:`graphopt.passes.changed_neighborhood`); ``None`` for all nodes.
+        changed: in later rounds of a fixpoint, the nodes that the running pass visits again
+            (:mod:`graphopt.passes.changed_neighborhood`); ``None`` for all nodes.
         ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 
@@ -152,7 +152,7 @@ class Context:
         return self.facts, self.facts.refinements, None if self._tied is None else tuple(self._tied)
 
     def nodes_to_visit(self, graph: ir.Graph) -> list[ir.Node]:
-        """The nodes of ``graph``, in order, without those at which the pass found nothing before."""
+        """The nodes of ``graph``, in order; in later rounds of a fixpoint, only those near changes."""
         changed = self.changed
         return list(graph) if changed is None else [node for node in graph if node in changed]
 

@@ -70,7 +70,7 @@ def find_valid_bindings(
             value.
         typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
         clock: CPU time in seconds, by default of this process.
-        admits: whether a binding is worth the time of its runs, given the number of those found.
+        admits: whether there is time for runs of a binding, given the number of bindings found before it.
     """
     search = _Search(inputs, attempt, seconds, clock, admits)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]

@@ -79,7 +79,7 @@ class InputOptions:
         return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
 
 
-#: The start of a name that is the shape of another input: ``ids:2x128,`` in ``ids:2x128,lens``.
+#: The shape of another input at the start of a name: ``ids:2x128,`` in ``ids:2x128,lens``.
 _JOINED = re.compile(r"(.+:\s*\[?\d+(?:\s*x\s*\d+)*\]?)\s*,")
 
 

@@ -92,7 +92,7 @@ class Dump(PassInstrumentation):
         self._dump_model("model", None, model, cx)
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Keep the lines of the model, unless those after an earlier pass still describe it."""
+        """Create a snapshot of the model, unless the last one is still valid."""
         if not self._listens:
             cx.edit.listeners.append(self)
             self._listens = True

@@ -81,7 +81,7 @@ _Bodies = Iterator["_Bodies"]
 class _Parts(NamedTuple):
     """The parts of a node's line that depend on neither its inputs nor the types of its results.
 
-    They are computed again only if ``operator_and_names`` differ, or ``attribute_objects`` are others.
+    They are computed again only if ``operator_and_names`` differ, or an attribute is another object.
     """
 
     operator_and_names: tuple[tuple[str, str, str], tuple[str, ...]]
@@ -134,7 +134,7 @@ class Snapshot:
             self._graph(function.graph, printer.function_head(function), (f"function {key}",))
         if is_anonymous:
             self.lines.pop(((), "producer", ""), None)
-        self._earlier_parts, self._operands = {}, {}  # an earlier snapshot must not outlive its use
+        self._earlier_parts, self._operands = {}, {}  # keep no earlier snapshot alive
 
     def _add(self, line: Line) -> None:
         self.lines[line.key] = line

@@ -44,7 +44,7 @@ class Artifact:
         given = self._given
         if not isinstance(given, ir.Model):
             return given
-        # data files that another process has replaced still have their contents in the mapped tensors
+        # if another process has replaced a data file, the mapped tensors still have its contents: write them
         if self._source is None or (self._kept is not None and not self._kept.is_in_place(locked=False)):
             self._source = self._write(given)
         return self._source
@@ -72,7 +72,7 @@ class Artifact:
             self.folder = None
 
     def _write(self, model: ir.Model) -> Source:
-        """``model`` in memory, with its data where it is, if possible; otherwise in a temporary file."""
+        """``model`` in memory, with references to its data files if it is large, or in a temporary file."""
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
         if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
             return ir.to_bytes(model)

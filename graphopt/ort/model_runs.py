@@ -30,7 +30,7 @@ START = 30.0
 
 @dataclass(frozen=True)
 class SessionMemory:
-    """How the sessions of a model use memory.
+    """The use of memory by the sessions of a model.
 
     Attributes:
         is_single: keep one session at a time, without an arena, for models whose sessions do not fit into
@@ -69,7 +69,7 @@ class Runs:
     Args:
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: limit on the CPU seconds of one run.
-        memory: how sessions use memory.
+        memory: the use of memory by sessions.
     """
 
     def __init__(

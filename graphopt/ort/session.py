@@ -32,7 +32,7 @@ _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 class ModelInFolder(bytes):
     """A serialized model whose external data is in files of a folder, which onnxruntime maps.
 
-    Models are equal if their data is equal, too: in the same folder, with the same state.
+    Equal models also have the same folder, and data files with the same state.
 
     Attributes:
         folder: the folder.

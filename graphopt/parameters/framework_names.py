@@ -56,7 +56,7 @@ class NameMap:
 
     Attributes:
         names: the framework's name, or names, of each renamed or rearranged weight.
-        unmatched: weights whose contents no tensor of the framework has, or several.
+        unmatched: weights without exactly one counterpart in the framework.
     """
 
     names: Mapping[str, FrameworkName | RecurrentName] = field(default_factory=dict)

@@ -18,7 +18,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import UsageError
 
-#: For each number of gates, the place in PyTorch of each gate of ONNX: i, o, f, c among i, f, c, o (LSTM),
+#: For each number of gates, the index in PyTorch of each gate of ONNX: i, o, f, c among i, f, c, o (LSTM),
 #: z, r, h among r, z, h (GRU), and the only gate of an RNN.
 _GATES = {4: (0, 3, 1, 2), 3: (1, 0, 2), 1: (0,)}
 _INPUT_WEIGHT = re.compile(r"(?P<prefix>(.*\.)?)weight_ih_(?P<layer>l\d+)")
@@ -30,7 +30,7 @@ class RecurrentName:
 
     Attributes:
         tensors: the names of the tensors of each direction, one after another.
-        gates: the place, in the framework, of each gate of the operand.
+        gates: the index, in the framework's tensors, of each gate of the operand.
         directions: the size of the operand's first axis.
     """
 
@@ -74,7 +74,7 @@ class RecurrentName:
 
 
 def recurrent_names(contents: Mapping[str, ir.TensorProtocol]) -> Iterator[RecurrentName]:
-    """The operands that each layer of a recurrent module may become: W, R and B of one or both directions."""
+    """The operands that exporters may build from each recurrent layer: W, R, B of one or two directions."""
     for name, tensor in contents.items():
         layer = _INPUT_WEIGHT.fullmatch(name)
         hidden = contents.get(name.replace("weight_ih_", "weight_hh_"))

@@ -1,14 +1,14 @@
-"""The nodes at which a pass may find more than in its last run.
+"""Select the nodes that a pass visits again in later rounds of a fixpoint.
 
-In later rounds of a fixpoint, a pass visits only these nodes. A rule or pass decides from operators, operands
-and readers within a few nodes, and from facts. So it has to visit a node again
+The effect of a rule or pass at a node depends on operators, operands and readers within a few nodes, and on
+facts. A node is visited again if, within :data:`_MAX_DISTANCE` nodes,
 
-- if a node changed before it, however many readers the values between them have,
-- if a node changed or lost readers around it, within :data:`_MAX_DISTANCE` nodes. Values with many readers
-  end this search: rules do not look for one of many readers.
+- a node before it changed, for any number of readers of the values between them, or
+- a node before or after it changed, or lost readers. This search does not visit the readers of a value with
+  many readers, because no rule searches for one of many readers.
 
-It visits all nodes if facts became more precise, since these may concern any node, and if the model has
-bodies or functions.
+All nodes are visited if a fact changed or became more precise, since it may concern any node, if the model
+has bodies or functions, and if too many nodes changed or are near changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.context import Context
 #: Maximum distance, in nodes, between a change and a node that is visited again: more than the number of
 #: nodes that any rule inspects.
 _MAX_DISTANCE = 32
-#: Maximum number of readers of a value that count as near each other.
+#: Maximum number of readers of a value that the second search visits.
 _MAX_READERS = 16
 #: All nodes are visited unless the number of visited nodes is smaller by this factor.
 _MIN_SAVING = 2
@@ -34,7 +34,7 @@ class Snapshot:
 
     Attributes:
         position: the position in the log of edits.
-        knowledge: see :meth:`graphopt.context.Context.knowledge`.
+        knowledge: the value of :meth:`graphopt.context.Context.knowledge`.
     """
 
     position: int

@@ -28,7 +28,7 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def counted_mappings() -> int | None:
-    """Bytes left to a new process by limits that also count private mappings of files.
+    """Bytes that a new process may use under limits that also count private mappings of files.
 
     onnxruntime maps weights privately and writably, so that RLIMIT_DATA counts them, although no memory is
     used until a page is written. ``None`` without such a limit.

@@ -38,7 +38,7 @@ def save_entry(model: ir.Model, path: Path, source: Path | None) -> None:
 
 
 def load_entry(path: Path, source: Path | None) -> ir.Model:
-    """The model at ``path`` of an entry; arguments and errors as for :func:`save_entry`, and for loading."""
+    """The model at ``path`` of an entry; arguments as for :func:`save_entry`, errors as for loading."""
     from graphopt import ir
 
     return ir.load(path, data_of=None if source is None else ir.DataOf(source.parent, _ORIGINAL))

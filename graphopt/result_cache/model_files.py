@@ -40,8 +40,8 @@ class ModelFiles:
 
         Args:
             path: the file of the model.
-            settings: without a second level, models larger than the cache are not read, because their
-                digests take long, and their results would not be stored.
+            settings: without a second level, models larger than ``cache_size`` are not hashed: this is slow,
+                and their results would not be stored.
 
         Raises:
             NotCached: a file is missing, empty or not a plain file, its format may refer to any files, or the

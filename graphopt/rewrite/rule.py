@@ -52,8 +52,8 @@ class Rule:
             rule recognizes a larger pattern.
         workaround: whether the rule makes models loadable that onnxruntime fails to load
             (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
-        producers: operators. The rule is tried only at nodes with an operand that one of them computes, and
-            would refuse all others. Empty for no such condition.
+        producers: operators that compute operands. The rule is tried only at nodes with such an operand, and
+            would refuse all others; empty if it does not depend on them.
     """
 
     name: str
@@ -135,8 +135,8 @@ def rule(
         anchors: the operators that indicate the pattern; by default the uncommon operators of the patterns of
             a fusion.
         pattern: the name of the recognized function; by default the family of a fusion.
-        producers: for patterns with any operands, such as ``op.Concat(xs.rest())``: the rule is tried only at
-            nodes with an operand that one of these operators computes.
+        producers: for patterns that accept any operands, such as ``op.Concat(xs.rest())``: the rule is tried
+            only at nodes with an operand that one of these operators computes.
         by: deprecated, use ``pass_``.
         fuses: deprecated, use ``kind="fusion"``.
         last: deprecated, use ``phase=2``.

@@ -94,7 +94,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
-    x = found.v.tensor  # of the type of the result, which queries may be converted to
+    x = found.v.tensor  # has the type of the result; queries may be converted to it
     own = kernel_refusal(m, MULTI_HEAD, x, in_float=True)
     names = [MULTI_HEAD] if own is None else []
     if names and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
@@ -134,8 +134,8 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
 def _fits_grouped(m: Match, found: Attention) -> bool:
     """Whether GroupQueryAttention, which is causal, computes ``found``.
 
-    It skips the keys and values after each query. Where they are NaN, the original's result is NaN, because a
-    mask is added to NaN and a weight of 0 times NaN is NaN.
+    This operator skips the keys and values after each query. If one of them is NaN, the original's result is
+    NaN, because the sum of NaN and a mask is NaN, and so is the product of NaN and a weight of 0.
     """
     if has_float_inputs(m) and not may_approximate(m):
         return False

@@ -1,4 +1,4 @@
-"""Copy a part of one file to another within the kernel, with its holes."""
+"""Copy a part of one file to another within the kernel, and preserve its holes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 #: Maximum bytes of one system call, and of one buffer without such a call.
 _CALL, _BUFFER = 1 << 30, 1 << 24
-#: Errors of files, file systems and kernels without a system call: the next one is tried.
+#: Errors if a file, a file system or the kernel does not support a system call: the next one is tried.
 _LACKING = (
     errno.EXDEV,
     errno.ENOSYS,
@@ -24,8 +24,9 @@ def copy_range(source: int, offset: int, target: int, position: int, length: int
     """Copy ``length`` bytes at ``offset`` of the open file ``source`` to ``position`` of the file ``target``.
 
     ``copy_file_range`` shares the blocks of the files (reflinks) where the file system supports it, such as
-    btrfs and XFS, and where both positions are multiples of its block size. Otherwise ``sendfile``, or
-    reads and writes. If ``target`` ends before ``position``, holes of ``source`` become holes.
+    btrfs and XFS, and where both positions are multiples of its block size. Without this call, ``sendfile``,
+    or reads and writes copy the bytes. If ``target`` ends before ``position``, holes of ``source`` become
+    holes.
 
     Raises:
         OSError: a file can't be read or written, or ``source`` ends too early.
@@ -43,7 +44,7 @@ def copy_range(source: int, offset: int, target: int, position: int, length: int
 
 
 def _data_ranges(file: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges between ``start`` and ``end`` that are no holes."""
+    """The ranges between ``start`` and ``end`` that contain data."""
     if not hasattr(os, "SEEK_DATA"):
         yield start, end
         return

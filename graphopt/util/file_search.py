@@ -8,15 +8,16 @@ from pathlib import Path
 
 from graphopt.util.model_suffixes import suffixes
 
-#: Bytes that no file of protobuf reaches. A larger file without the suffix of a model contains data, which
-#: names no files. Models as text may be larger.
+#: Size in bytes that no file of protobuf reaches. A larger file contains data, which names no files, unless
+#: it has the suffix of a model: models as text may be larger.
 _LARGEST = 1 << 31
 
 
 def mentions(model: Path, name: str) -> bool:
     """Whether the file ``model`` contains ``name``, and therefore may read data of that name.
 
-    JSON may escape some characters; a name with such characters is assumed to occur in every file.
+    JSON may escape some characters; a name with such characters is assumed to occur in every file. Large
+    files without the suffix of a model are assumed to contain no names.
 
     Raises:
         OSError: the file can't be read.

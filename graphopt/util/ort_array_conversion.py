@@ -157,7 +157,7 @@ def from_ort_value(value: OrtValue) -> Any:
         data = b""
     elif device == "cpu":
         data = ctypes.string_at(value.data_ptr(), size)
-    else:  # the address is one of the device, and OrtValue.numpy lacks the element type
+    else:  # the CPU can't read the address, and OrtValue.numpy lacks the element type
         data = bytes_on_device(device, value.data_ptr(), size)
     return unpack(data, low, tuple(value.shape()))
 

@@ -1,4 +1,4 @@
-"""The places of a written model's weights."""
+"""The placement of the weights of a written model."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class CandidateComparison:
         perturbed: returns the original with differently rounded intermediate results in each run.
         unreliable: outputs that onnxruntime computes wrongly on empty tensors. Only their types and correct
             shapes are compared.
-        unsteady: repeats the original on a case, notes changes from run to run in ``drift`` and ``random``,
+        unsteady: repeats the original on a case, records changes between runs in ``drift`` and ``random``,
             and returns whether there are any.
     """
 

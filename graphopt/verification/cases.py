@@ -66,9 +66,8 @@ def gather_cases(
         is_single: whether only one session fits into memory: only the first case has a default session,
             because each change of the session costs the time of its creation.
         cost: the estimated CPU seconds of one run, by the sizes of dynamic dims.
-        work: limit on the estimated CPU seconds of all runs, of the original and of one candidate. Ordinary
-            inputs at two bindings are always compared, and zeros and special values at one on which the
-            original runs, unless the limit on measured time is reached.
+        work: limit on the estimated CPU seconds of all runs, of the original and of one candidate. It
+            excludes neither ordinary inputs at two bindings, nor zeros and special values at one.
     """
     plan = ComparisonPlan(cost, work)
     begin = original.spent

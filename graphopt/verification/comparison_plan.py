@@ -10,13 +10,12 @@ from graphopt.inputs.value_generator import Distribution
 
 #: Number of onnxruntime's optimization levels that are compared.
 LEVELS = 2
-#: Number of bindings that are compared, however long their runs take.
+#: Number of bindings that are compared regardless of the estimated time.
 _BINDINGS = 2
 #: Number of distributions for which a binding should leave time.
 _KINDS = 8
-#: Distributions that are compared at one binding, without optimizations, however long their runs are
-#: estimated to take: faults that ordinary values do not reveal are divisions by zero, and lost NaN and
-#: infinities.
+#: Distributions that are compared at one binding, without optimizations, regardless of the estimated time,
+#: because they reveal faults that ordinary values do not: divisions by zero, and lost NaN and infinities.
 _ALWAYS: frozenset[Distribution] = frozenset({"zero", "special"})
 
 
@@ -41,15 +40,15 @@ class ComparisonPlan:
         self.spent += 2 * levels * self.cost(binding)
 
     def admits(self, binding: Mapping[str, int], found: int) -> bool:
-        """Whether to search for a further binding, after ``found`` ones: at least two are compared.
+        """Whether to compare a further binding, after ``found`` ones.
 
-        Those beyond two are admitted only if all bindings together take at most half of the time.
+        Two bindings are always admitted, and more of them if all together take at most half of the time.
         """
         needed = 2 * LEVELS * (found + 1) * self.cost(binding)
         return found < _BINDINGS or needed <= self.work / 2
 
     def affordable(self, binding: Mapping[str, int], distribution: Distribution) -> int:
-        """The number of levels at which one more case may be compared; the first has no optimizations."""
+        """The number of levels at which one more case may be compared; a single one has no optimizations."""
         step = 2 * self.cost(binding)
         least = int(distribution in _ALWAYS - self.admitted)
         return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), least)
@@ -57,7 +56,7 @@ class ComparisonPlan:
     def sorted_for_values(self, found: Sequence[ValidBinding]) -> Sequence[ValidBinding]:
         """The bindings for further distributions, the preferred one last.
 
-        That is the last one found, unless only a cheaper one leaves time for several distributions.
+        That is the last one found if it leaves time for several distributions, otherwise the cheapest one.
         """
         if self.spent + 2 * _KINDS * self.cost(found[-1].binding) <= self.work:
             return found

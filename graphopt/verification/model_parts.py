@@ -1,7 +1,7 @@
 """Cut two models at the same values into parts that fit into memory one at a time.
 
-A *cut* is a set of values that exist under one name in both models, and through which all large weights
-before it act on the nodes behind it. Passes keep the name of a value only if its contents are equal
+A *cut* is a set of values that exist under one name in both models. Nodes after the cut depend on the large
+weights before it only through these values. Passes keep the name of a value only if its contents are equal
 (:mod:`graphopt.ir.editor`). A part computes the values of the next cut, and the outputs before it, from the
 values of earlier cuts and the inputs of the model. Cheap computations from the inputs, such as masks, are
 repeated in each part that reads them.
@@ -115,7 +115,8 @@ def split_in_parts(
 def _cuts(model: ir.Model, shared: set[str], fits: Callable[[Weights], bool]) -> list[tuple[str, ...]] | None:
     """The results of each part: values of cuts at ``shared`` names, and outputs of the model.
 
-    Parts are as large as fits, and end where the fewest values depend on large weights and are still read.
+    Each part ends where the fewest values that depend on large weights are still read, and among such ends at
+    the last one that memory permits.
     """
     nodes, outputs = list(model.graph), list(model.graph.outputs)
     place = {node: index for index, node in enumerate(nodes)}
@@ -125,7 +126,7 @@ def _cuts(model: ir.Model, shared: set[str], fits: Callable[[Weights], bool]) ->
     done = dict[str, None]()
 
     def close(begin: int, end: int, values: Iterable[str]) -> None:
-        """End the part of the nodes from ``begin`` to before ``end``."""
+        """End the part that consists of the nodes from ``begin`` up to, but excluding, ``end``."""
         ended = [value.name or "" for value in outputs if begin <= _index(value, place) < end]
         names = tuple(name for name in dict.fromkeys([*ended, *values]) if name not in done)
         done.update(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Compare two models part by part, with the original's values, if neither fits into memory as a whole."""
+"""Compare two models part by part, on the original's values, if they do not fit into memory as a whole."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parts_refusal(original: ir.Model, inputs: Inputs | None, runners: Runners) -
 
 
 class PartsCompared(NamedTuple):
-    """The result: the comparisons, those left out, the reason if nothing was compared, and the cases."""
+    """The comparisons, the skipped ones, the reason if nothing was compared, and the cases."""
 
     rows: list[Row]
     skipped: list[Skipped]
@@ -90,7 +90,7 @@ class PartedModels:
         parts: the parts.
         outputs: names of the models' outputs.
         room: memory for one session.
-        make: creates runners; creating the process of one ends that of the others.
+        make: creates runners; the start of one runner's process ends those of the others.
     """
 
     parts: Sequence[Part]

@@ -42,9 +42,9 @@ def find_unsteady_outputs(case: Case, cases: Cases, original: Runner) -> bool:
     """Whether some output of ``case`` changes from run to run; tried once for each case.
 
     Outputs that change by more than the tolerance contain unwritten memory or a state, and count as random in
-    all ``cases``. Smaller changes are the ``drift`` of this case: threads that add numbers in another order,
-    for example. A model without random operators is repeated only after a difference, because runs are slow.
-    A case that fails in such a repetition is skipped: it is ``flaky``.
+    all ``cases``. Smaller changes are the ``drift`` of this case: they result from threads that add numbers
+    in another order, for example. A model without random operators is repeated only after a difference,
+    because runs are slow. A case that fails in such a repetition is skipped: it is ``flaky``.
     """
     if not case.repeated:
         case.repeated = True
@@ -66,7 +66,7 @@ def _share_unreproducible_outputs(cases: Sequence[Case]) -> None:
 
 
 def repeat(case: Case, original: Runner, times: int) -> None:
-    """Run ``original`` again without optimizations, and note how the outputs of ``case`` change.
+    """Run ``original`` again without optimizations, and record the changes of the outputs of ``case``.
 
     Raises:
         RuntimeFailure: ``original`` fails on some runs only.

@@ -16,7 +16,7 @@ from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import TYPICAL, Dim, number, symbols
 from graphopt.util.resource_budget import Budget
 
-#: Operations and bytes per second of CPU time, and seconds per node: magnitudes for one core.
+#: Operations and bytes per second of CPU time, and seconds per node: approximate figures for one core.
 _OPERATIONS, _BYTES, _NODE = 60e9, 8e9, 3e-6
 #: Bytes of inferred contents beyond which shapes count as unknown.
 _MEMORY = 1 << 28

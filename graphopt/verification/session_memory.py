@@ -83,8 +83,8 @@ class MemoryPlan:
 
     Attributes:
         limit: bytes of memory of a process; ``None`` for no limit.
-        sessions: how sessions use memory; with ``is_single``, only one process with one session may be alive
-            at a time.
+        sessions: the use of memory by sessions; with ``is_single``, only one process with one session may be
+            alive at a time.
         refusal: the reason, if not even one session without optimizations fits.
         room: memory for sessions; ``None`` if unknown.
     """

@@ -85,7 +85,7 @@ def test_models_of_other_folders_are_copied_or_refused(tmp_path: Path) -> None:
 
 
 def test_data_in_subfolders_is_copied_or_refused(tmp_path: Path) -> None:
-    """Only writers of models in the subfolder would know of its readers."""
+    """Writers search only their own folder for models that read its data."""
     (tmp_path / "sub").mkdir()
     below, source, target = _original(tmp_path / "sub"), tmp_path / "m.onnx", tmp_path / "out.onnx"
     proto = onnx.load(below, load_external_data=False)

@@ -204,7 +204,8 @@ class _Compared:
         paths: their files.
         first: the first model, or the general model of the first bundle.
         bundles: the bundles among them, by path.
-        against: the other tools whose results are compared, and the interpreter that runs them.
+        against: the other tools whose results are compared.
+        peer_python: the interpreter that runs them.
         device: the device that runs all models.
     """
 

@@ -129,12 +129,12 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Result:
-    """A run.
+    """The result of a run.
 
     Attributes:
         trial: its inputs, outputs and time.
         choice: the session options that the model recommends.
-        uses_choice: whether they applied.
+        uses_choice: whether the session had these options.
         shared: inputs that were overwritten by outputs, by name of the output.
         libraries: the libraries of native kernels of a model.
         bundle: the bundle that ran, if any.
@@ -201,7 +201,7 @@ def _run_bundle(run: Run, path: Path, options: _Options) -> _Result:
 
 
 def _shared(run: Run, model: ir.Model) -> Mapping[str, str]:
-    """Inputs that outputs are written over, by name of the output."""
+    """The inputs that outputs overwrite, by name of the output."""
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
 

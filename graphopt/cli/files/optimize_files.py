@@ -108,10 +108,10 @@ def plan_files(
 def relative_paths(sources: Sequence[Path], stdin: Path | None = None) -> tuple[Path, ...]:
     """The path of each model below the deepest folder that contains all of them.
 
-    The folder is found from the paths as they are written, without following links.
+    Paths are made absolute without resolving symbolic links.
 
     Args:
-        stdin: the temporary copy of standard input, which only has a name.
+        stdin: the temporary copy of standard input, for which only the name is returned.
     """
     absolute = {source: Path(os.path.abspath(source)) for source in sources if source != stdin}
     common = os.path.commonpath([path.parent for path in absolute.values()]) if absolute else ""

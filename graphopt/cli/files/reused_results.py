@@ -178,7 +178,7 @@ def deliver(
         model = stored.model
         if model is None:
             return None
-        # the entry has the weights as the original has them, and a model contains the name of its data file
+        # an entry stores weights like the original, and a model contains the name of its data file
         if stored.has_data_file or refers_to_original(model) or weights == "beside":
             from graphopt import ir
 

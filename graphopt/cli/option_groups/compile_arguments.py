@@ -1,4 +1,4 @@
-"""The arguments of ``compile`` that the record of a bundle has, for ``compile --config BUNDLE``."""
+"""The arguments of ``compile`` in the record of a bundle, for ``compile --config BUNDLE``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CompileArguments:
         where: the bundle.
         profile: a description of the profile, whose contents a record lacks.
         strategy, most: the number and kinds of variants.
-        pipeline: the passes, if they are the default of ``optimize``.
+        pipeline: the passes, if they are the default of ``optimize``; others are recorded as a setting.
         cpu_levels: x86-64 levels of kernels.
         archive: whether the bundle is a zip file.
     """

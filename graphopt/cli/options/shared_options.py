@@ -121,7 +121,7 @@ def _former_weights(flag: str) -> Decorator:
         flag_value=flag,
         default=None,
         hidden=True,
-        is_eager=True,  # before --weights, whose value it is
+        is_eager=True,  # processed before --weights, whose value it sets
         expose_value=False,
         callback=keep,
         help=f"The former name of --weights {_FORMER_WEIGHTS[flag]}.",

@@ -12,18 +12,18 @@ from graphopt.ir.value_uses import only_reader, readers
 
 #: Maximum number of entries. After more edits, nearly all of a model is near an edit.
 _MAX_ENTRIES = 4096
-#: Maximum number of remaining readers that a value without a producer adds.
+#: Maximum number of remaining readers that are added for a value without a producer.
 _MAX_READERS = 16
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The places of some edits; all nodes are still in graphs.
+    """The nodes that some edits concern; all of them are still in graphs.
 
     Attributes:
         nodes: inserted nodes, and nodes with changed operands, attributes or outputs.
-        freed: the producers, and the last readers, of values that lost readers; without a producer, the
-            remaining readers.
+        freed: for each value that lost a reader, its producer, and its reader if only one remains; without a
+            producer, the remaining readers.
     """
 
     nodes: dict[onnx_ir.Node, None]
@@ -72,7 +72,7 @@ class ChangeLog:
                 nodes[entry] = None
                 continue
             producer = entry.producer()
-            # readers of an input or an initializer have no producer through which they are near it
+            # no producer connects an input or an initializer with its readers
             near = (
                 islice(readers(entry), _MAX_READERS) if producer is None else [producer, only_reader(entry)]
             )

@@ -1,4 +1,4 @@
-"""Data of a model in another folder."""
+"""References to data in the folder of another model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DataOf:
-    """The data of a model in another folder, for models that are not complete without it.
+    """The data in the folder of another model, to which a model without complete data refers.
 
     Attributes:
         folder: the folder.
-        alias: the name that replaces it in the locations of data, like that of a folder beside the model.
+        alias: the name that replaces the path of the folder in the locations of data.
     """
 
     folder: Path

@@ -17,8 +17,8 @@ from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 from graphopt.util.text_tables import counted
 
-#: Alignment of tensors in a data file, in bytes; of those of at least :data:`_PAGED` bytes for memory mapping
-#: (ONNX's IR.md recommends multiples of the page size), and for reflinks.
+#: Alignment of tensors in a data file, in bytes. Tensors of at least :data:`_PAGED` bytes start at a page,
+#: for memory mapping (recommended by ONNX's IR.md) and for reflinks.
 _ALIGNMENT, _PAGE = 64, 4096
 _PAGED = 1 << 20
 
@@ -29,8 +29,8 @@ class Folders:
     Args:
         folder: the model's own folder; ``None`` if it is unknown.
         allowed: the other folders.
-        data_of: a folder whose data has an alias in locations; the model's own data then has no folder to be
-            kept in.
+        data_of: a folder that locations refer to by an alias; data files in the model's own folder can't be
+            kept then.
     """
 
     def __init__(

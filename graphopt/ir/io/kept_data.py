@@ -15,8 +15,9 @@ from graphopt.util.weight_placement import WeightPlacement
 class KeptData:
     """The data files that a model keeps when it is written.
 
-    A file is kept if it was read for a model in ``folder``, in which it must lie directly: a writer searches
-    only its own folder for models that read the data that it removes. Locations are relative to ``folder``.
+    A file is kept if it was read for a model in ``folder``, and is directly in this folder: before a writer
+    removes data, it searches only its own folder for models that read the data. Locations are relative to
+    ``folder``.
 
     Args:
         folder: the folder of the written model, or the one of :class:`DataOf`.

@@ -43,8 +43,8 @@ def load(
 
     Args:
         path: the file.
-        allow_external: folders.
-        data_of: the data that a model refers to that was saved with this argument.
+        allow_external: further folders that may contain the external data.
+        data_of: the argument ``data_of`` with which the model was saved, if any.
 
     Raises:
         UsageError: the path does not exist, is a folder or can't be read.
@@ -57,7 +57,7 @@ def load(
         before = identity(path)
         try:
             model = from_proto_in(_parse(path), Folders(path.parent, folders, data_of))
-            # if another process replaced it, and its data by data of the same name, both are read again
+            # another process may have replaced the model, and its data under the same name: read both again
             if not retries_left or not model.graph.meta.get(DATA_FILES) or identity(path) == before:
                 return model
         except InvalidModel as error:

@@ -59,9 +59,9 @@ def save(
     Args:
         model: the model; it is not changed.
         path: target; its suffix selects the format, as for :func:`graphopt.ir.load`.
-        weights: where tensors of at least ``threshold`` bytes are stored. ``beside``: in a file beside
+        weights: the file of tensors of at least ``threshold`` bytes. ``beside``: a file beside
             ``path``, ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, ``<path>.bin`` beside the
-            JSON IR. ``inside``: in ``path`` itself. ``copy``: beside if the model was loaded with external
+            JSON IR. ``inside``: ``path`` itself. ``copy``: beside if the model was loaded with external
             data or exceeds 2 GB, and beside the JSON IR; otherwise inside. ``keep``: as ``copy``, but tensors
             of a model that was loaded from the folder of ``path`` stay in its data files in this folder, to
             which the new model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other

@@ -1,4 +1,4 @@
-"""Save a model with external data: publish two files so that no reader combines those of different models."""
+"""Save a model with external data: publish both files so that no reader combines different models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def saving_with_data(
     weights: WeightPlacement,
     data_of: DataOf | None,
 ) -> Iterator[WrittenFiles]:
-    """Publish the model and its data file. ``path`` is the old model until it is the new model.
+    """Publish the model and its data file. At any time, ``path`` is the old model or the complete new one.
 
     Raises:
         UsageError: ``path`` can't be written, or a data file to keep has changed since the model was read.
@@ -77,7 +77,7 @@ def saving_with_data(
 
 
 class _Files:
-    """The new files of a model in temporary folders, removed by ``stack``."""
+    """The temporary files of a model and its data, which ``stack`` removes."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class Heads:
         transposed: [B, N, D, S].
         grouped: [B, N / groups, groups, S, D], if a Reshape can merge its heads.
         shared: the heads before their repetition for groups, [B, N / groups, S, D].
-        cast: the type to which the built tensors are converted, if it differs from the type of the others.
+        cast: the type to which built tensors are converted; ``None`` for no conversion.
     """
 
     shape: tuple[Dim, ...]
