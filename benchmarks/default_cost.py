@@ -10,8 +10,8 @@ alternately, in a new order in each round. graphopt runs twice per round, as if 
 of the ratios between those two (5th to 95th percentile over the models) is the band within which no
 difference is claimed. Peak memory is that of the largest process.
 
-With --counts, graphopt verifies each model that many times without, and that many times with additional load:
-two busy processes for each core. The numbers of comparisons must agree.
+With --counts N, graphopt verifies each model N times without other load, and N times beside two busy
+processes for each core. The numbers of comparisons must agree.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def sized_models(folder: Path) -> list[Case]:
 
 
 def measure(case: Case, tools: list[Tool], rounds: int, scratch: Path) -> dict[str, list[Usage]]:
-    """Resource usage of each run by tool; tools that fail on the model are left out."""
+    """Resource usage of each run by tool; tools that fail on the model are omitted."""
     by_name = {tool.name: tool for tool in tools}
     found: dict[str, list[Usage]] = {name: [] for name in by_name}
     for turn in range(rounds):

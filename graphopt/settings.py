@@ -204,7 +204,7 @@ def as_toml(settings: Settings, *, private: bool = True, without: Collection[str
 
     Args:
         private: include settings that may contain credentials or folders of the user.
-        without: names of settings to leave out.
+        without: names of settings to omit.
     """
 
     def text(value: Any) -> str:

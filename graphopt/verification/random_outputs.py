@@ -24,7 +24,8 @@ def share_random_outputs(cases: Sequence[Case], randomness: Randomness) -> None:
     """Treat small outputs that are random, or depend on random numbers, as random in all cases.
 
     A few random numbers, such as the zeros of a Dropout, may agree in all runs by chance: onnxruntime's
-    generators start from seeds that depend on the place of the operator, and may give equal first numbers.
+    generators start from seeds that depend on the position of the operator, and may yield equal first
+    numbers.
 
     If no random numbers are drawn, outputs that are random in one case count as random in all: they contain
     unwritten memory or a state, and may be equal in two runs by chance.

@@ -96,7 +96,7 @@ class MemoryPlan:
 
     @property
     def left_out(self) -> list[Skipped]:
-        """The comparisons that are left out because of memory."""
+        """The comparisons that are skipped because memory does not suffice."""
         if self.sessions.off_only is not None:
             return [Skipped("default sessions", "memory", self.sessions.off_only)]
         if self.sessions.is_single:

@@ -1,4 +1,4 @@
-"""Later rounds of a fixpoint visit the nodes near changes only, and find the same as rounds over all nodes."""
+"""Later rounds of a fixpoint visit only the nodes near changes, with the result of rounds over all nodes."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_last_round_of_a_transformer_tries_few_rules() -> None:
 
 
 def test_partial_rounds_find_the_same_in_random_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        changed_neighborhood, "_MAX_DISTANCE", 8
-    )  # smaller than by default, as the graphs are
+    monkeypatch.setattr(changed_neighborhood, "_MAX_DISTANCE", 8)  # the graphs are too small for the default
     monkeypatch.setattr(changed_neighborhood, "_MIN_SAVING", 1)
     changed_nodes, skipped = Snapshot.changed_nodes, 0
 

@@ -225,6 +225,6 @@ def test_an_original_that_changes_by_more_than_the_tolerance_is_random() -> None
     assert compared(lambda run: np.full(4, run), np.full(4, 77)) == [True, True]
 
 
-def test_a_verdict_without_comparisons_says_nothing_of_equality() -> None:
+def test_a_verdict_without_comparisons_does_not_report_equality() -> None:
     assert Verdict().summary() == "nothing was compared"
     assert Verdict(unverifiable="the original fails").summary() == "not verified: the original fails"

@@ -17,7 +17,7 @@ SINGLE = SessionMemory(is_single=True)
 
 
 def weighty(*sizes: int, dtype: ir.DataType = ir.DataType.FLOAT16) -> ir.Model:
-    """A model that declares weights of so many bytes, without contents."""
+    """A model that declares weights of this number of bytes, without contents."""
     model = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     for index, nbytes in enumerate(sizes):
         shape = ir.Shape([nbytes * 8 // dtype.bitwidth])

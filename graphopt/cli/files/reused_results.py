@@ -170,7 +170,7 @@ def deliver(
         stored: the entry.
         source: the original, whose data the stored model may refer to.
         target: the file for the result.
-        weights: the place of its weights.
+        weights: the placement of its weights.
     """
     from graphopt.errors import GraphoptError
 

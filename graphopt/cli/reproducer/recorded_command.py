@@ -23,7 +23,7 @@ from graphopt.errors import InvalidModel, UsageError
 LEFT_OUT = ("save_repro", "assignments", "allow_external", "config_file")
 _FORMAT = 1
 COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
-#: The setting whose default depends on the command: it is left out unless the user sets it.
+#: The setting whose default depends on the command: it is omitted unless the user sets it.
 PIPELINE = "pipeline"
 IN, OUT = "in", "out"
 
