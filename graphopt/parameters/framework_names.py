@@ -85,7 +85,11 @@ def match_names(weights: Iterable[ir.Value], framework: Parameters) -> NameMap:
 
     If several tensors have the contents, the weight belongs to the one whose module is a scope of the nodes
     that read the weight.
+
+    Raises:
+        UsageError: none of the weights is found.
     """
+    weights = list(weights)
     by_contents: dict[str, list[FrameworkName | RecurrentName]] = {}
     sources: list[FrameworkName | RecurrentName] = [*_names(framework), *recurrent_names(framework.tensors)]
     for source in sources:
@@ -104,6 +108,11 @@ def match_names(weights: Iterable[ir.Value], framework: Parameters) -> NameMap:
             names[own] = found[0]
         else:
             unmatched.append(own)
+    if len(unmatched) == len(weights):
+        raise UsageError(
+            "no weight of the model has the contents of a tensor of the framework",
+            hint="give the weights with which the model was exported; update-weights takes new ones",
+        )
     return NameMap(names, tuple(unmatched))
 
 

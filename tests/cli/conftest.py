@@ -81,3 +81,16 @@ def weights(tmp_path: Path) -> Path:
     path = tmp_path / "weights.onnx"
     onnx.save(proto, path)
     return path
+
+
+def with_large_weight(weights: Path) -> onnx.ModelProto:
+    """The model of the fixture ``weights`` with a weight that is large enough for a data file."""
+    import numpy as np
+
+    model = onnx.load(weights)
+    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
+    model.graph.initializer[0].CopyFrom(large)
+    del model.graph.node[0]
+    model.graph.node[0].input[1] = "w"
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
+    return model

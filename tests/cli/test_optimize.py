@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, with_large_weight
 
 
 def ops(path: Path) -> list[str]:
@@ -179,13 +179,8 @@ def test_external_data(invoke: Invoke, weights: Path) -> None:
 
 def _with_data(weights: Path) -> Path:
     """The model at ``weights`` with a larger weight in ``weights.data``."""
-    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
-    proto = onnx.load(weights)
-    proto.graph.initializer[0].CopyFrom(large)
-    del proto.graph.node[0]
-    proto.graph.node[0].input[1] = "w"
-    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
-    onnx.save(proto, weights, save_as_external_data=True, location="weights.data")
+    model = with_large_weight(weights)
+    onnx.save(model, weights, save_as_external_data=True, location="weights.data")
     return weights
 
 
@@ -263,7 +258,6 @@ def test_external_data_may_be_replaced_in_place(invoke: Invoke, weights: Path) -
 
 
 def test_given_inputs(invoke: Invoke, small: Path) -> None:
-    import numpy as np
 
     target = small.parent / "out.onnx"
     np.save("x.npy", np.ones((3, 4), np.float32))

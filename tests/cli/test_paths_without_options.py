@@ -14,7 +14,7 @@ import pytest
 
 from graphopt.cli.files import sample_model
 from samples.zoo.transformer import transformer
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, with_large_weight
 
 ROOT = Path(__file__).parents[2]
 MARK = "graphopt:written-by"
@@ -207,6 +207,16 @@ def test_a_model_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a letter")))
     outcome = invoke("inspect", "-")
     assert outcome.status == 3 and outcome.err.startswith("graphopt: standard input is not")
+
+
+def test_a_model_from_standard_input_has_no_data_files(
+    invoke: Invoke, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(with_large_weight(weights), weights, save_as_external_data=True, location="w.data")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(weights.read_bytes())))
+    refused = invoke("optimize", "-", "-o", tmp_path / "out.onnx")
+    assert refused.status == 2 and "a model from standard input can't have external data" in refused.err
+    assert not (tmp_path / "out.onnx").exists()
 
 
 def test_a_model_to_standard_output(small: Path) -> None:

@@ -20,7 +20,7 @@ from graphopt.ir.json import to_json
 from graphopt.result_cache import installed_code, key
 from graphopt.util import model_suffixes
 from graphopt.util.disk_store import Store
-from tests.cli.conftest import Invoke, Outcome
+from tests.cli.conftest import Invoke, Outcome, with_large_weight
 
 Optimize = Callable[..., dict[str, Any]]
 
@@ -85,22 +85,11 @@ def test_the_text_of_a_hit_is_that_of_the_first_run(
     assert "  cached    the result of an earlier run" in second.out and "cached" not in first.out
 
 
-def _with_large_weight(weights: Path) -> onnx.ModelProto:
-    """The model at ``weights`` with a weight that is large enough for a data file."""
-    model = onnx.load(weights)
-    large = onnx.numpy_helper.from_array(np.arange(800, dtype=np.float32).reshape(8, 100), "w")
-    model.graph.initializer[0].CopyFrom(large)
-    del model.graph.node[0]
-    model.graph.node[0].input[1] = "w"
-    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 100
-    return model
-
-
 @pytest.mark.parametrize("target", ["out.onnx", "out.json", "out.onnxtxt"])
 def test_files_with_external_data_and_of_other_formats_are_the_same(
     optimize: Optimize, weights: Path, target: str
 ) -> None:
-    model = _with_large_weight(weights)
+    model = with_large_weight(weights)
     onnx.save(model, weights)
     for folder, hit in (("one", False), ("two", True), ("two", True)):
         Path(folder).mkdir(exist_ok=True)
@@ -112,7 +101,7 @@ def test_files_with_external_data_and_of_other_formats_are_the_same(
 
 def test_results_in_the_folder_of_their_original_refer_to_its_data(optimize: Optimize, weights: Path) -> None:
     """Hits have the bytes of the first result, also where the original has moved."""
-    model = _with_large_weight(weights)
+    model = with_large_weight(weights)
     for folder in ("one", "two", "three"):
         Path(folder).mkdir()
     onnx.save(model, "one/in.onnx", save_as_external_data=True, location="in.bin", size_threshold=0)
