@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -58,9 +59,18 @@ def write(target: Path, content: Content) -> None:
         pass
 
 
+def _mode(path: Path) -> int:
+    """The type and permissions of ``path``, read at once, as other processes may remove it; 0 if missing."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
 def is_protected(path: Path) -> bool:
     """Whether ``path`` is a file without write permissions, regardless of the permissions of its folder."""
-    return path.is_file() and not path.stat().st_mode & 0o222
+    mode = _mode(path)
+    return stat.S_ISREG(mode) and not mode & 0o222
 
 
 def check_protected(path: Path) -> None:
@@ -76,9 +86,10 @@ def check_protected(path: Path) -> None:
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file for ``target``, or a device or a pipe itself; raises OSError."""
-    if target.exists() and not target.is_file():  # /dev/stdout must not be replaced by a file
+    mode = _mode(target)
+    if mode and not stat.S_ISREG(mode):  # /dev/stdout must not be replaced by a file
         # a pipe without a reader is an error, instead of a wait
-        opened = os.open(target, os.O_WRONLY | os.O_NONBLOCK) if target.is_fifo() else None
+        opened = os.open(target, os.O_WRONLY | os.O_NONBLOCK) if stat.S_ISFIFO(mode) else None
         try:
             yield target
         finally:

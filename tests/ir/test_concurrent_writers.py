@@ -16,6 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from graphopt import ir, publish
+from graphopt.ir.io import data_file_replacement
 from tests.ir.models import floats, model
 
 
@@ -162,3 +163,20 @@ def test_no_data_is_shared_or_removed_without_locks(tmp_path: Path, monkeypatch:
     names = [ir.save(_numbered(number), path, weights="beside")[1].name for number in (1, 2, 2)]
     assert names[0] == "out.onnx.data" and len(set(names)) == 3
     assert _number(path) == 2 and sorted(os.listdir(tmp_path)) == sorted(["out.onnx", *names])
+
+
+def test_old_data_is_removed_although_another_file_disappears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, really = tmp_path / "out.onnx", data_file_replacement.mentions
+    _, old = ir.save(_numbered(1), path, weights="beside")
+    (tmp_path / "other").touch()
+
+    def late(item: Path, name: str) -> bool:
+        if item.name == "other":
+            item.unlink()
+        return really(item, name)
+
+    monkeypatch.setattr(data_file_replacement, "mentions", late)
+    _, new = ir.save(_numbered(2), path, weights="beside")
+    assert new != old and sorted(tmp_path.iterdir()) == sorted([path, new])

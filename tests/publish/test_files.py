@@ -17,6 +17,7 @@ from graphopt import publish
 from graphopt.cli.main import main
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.publish import atomic_rename, temporary_folders
+from graphopt.publish.files import is_protected
 
 
 def _names(folder: Path) -> list[str]:
@@ -190,3 +191,18 @@ def test_wait_for_a_lock_is_limited(tmp_path: Path) -> None:
             assert not second
     with publish.locked(tmp_path) as third:
         assert third
+
+
+def test_a_file_that_disappears_meanwhile_is_not_protected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, really = tmp_path / "a", Path.stat
+    path.touch(0o444)
+
+    def once(self: Path, **options: bool) -> os.stat_result:
+        found = really(self, **options)
+        path.unlink(missing_ok=True)  # by another process
+        return found
+
+    monkeypatch.setattr(Path, "stat", once)
+    assert is_protected(path) and not is_protected(path)

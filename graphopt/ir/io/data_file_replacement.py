@@ -141,7 +141,7 @@ def remove_unread(old: Iterable[Path], path: Path, suffix: str, used: Collection
         with contextlib.suppress(OSError):  # a file that can't be read or removed is kept
             others = [item for item in path.parent.iterdir() if item not in (path, *used, *old)]
             others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
-            if not any(mentions(item, file.name) for item in others if item.is_file()):
+            if not any(_may_read(item, file.name) for item in others):
                 file.unlink()
 
 
@@ -156,5 +156,13 @@ def remove_orphans(folder: Path, names: Iterable[str]) -> None:
         with contextlib.suppress(OSError):
             others = [item for item in folder.iterdir() if item.name not in (name, *names)]
             others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
-            if not any(mentions(item, name) for item in others if item.is_file()):
+            if not any(_may_read(item, name) for item in others):
                 (folder / name).unlink()
+
+
+def _may_read(item: Path, name: str) -> bool:
+    """Whether ``item`` is a file that mentions ``name``; other processes may remove it meanwhile."""
+    try:
+        return item.is_file() and mentions(item, name)
+    except FileNotFoundError:
+        return False

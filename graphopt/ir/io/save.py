@@ -102,7 +102,7 @@ def saving(
     if os.path.isdir(path):
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
     codec = codec_of(path)
-    if os.path.exists(path) and any(file.exists() and path.samefile(file) for file in _read_by(model)):
+    if any(_is_same_file(path, file) for file in _read_by(model)):
         raise UsageError(
             f"can't write {path}: it contains the model's weights", hint="give another file name"
         )
@@ -187,6 +187,13 @@ def check_format(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
     with changed(samples):
         for _ in codec.save(model, EXTERNAL_THRESHOLD):
             pass
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one does not exist
+        return False
 
 
 def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
