@@ -212,3 +212,15 @@ def test_a_drawing_is_svg_with_a_bar_for_each_model() -> None:
     assert len(widths) == 4 and widths[0] == pytest.approx(2 * widths[1])
     texts = [node.text for node in root.iter() if node.tag.endswith("text")]
     assert "a<b" in texts and "0.5 ms × 0.50, faster" in texts
+
+
+def test_bench_prints_the_roofline_of_each_model(invoke: Invoke, small: Path) -> None:
+    arguments = ("bench", small, "--device", "cpu", "--threads", 1, "--processes", 1, "--rounds", 2)
+    done = invoke(*arguments, "--roofline")
+    assert done.status == 0, done.err
+    assert "below 50 % of both peaks" in done.out
+    assert max(len(line) for line in done.out.splitlines() if "peaks" in line) <= 80
+    done = invoke(*arguments, "--roofline", "--json")
+    (models,) = json.loads(done.out)["rooflines"]
+    assert [one["model"] for one in models] == ["original", "graphopt -O2"]
+    assert all(one["kernels"] and one["kernels"][0]["originals"] for one in models)

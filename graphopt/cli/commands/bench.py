@@ -37,6 +37,7 @@ graphopt bench a.onnx b.onnx --processes 15 --plot speed.svg
 graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx --device cuda --cuda-graph --hot
+graphopt bench model.onnx --threads 1 --roofline
 """
 
 
@@ -50,6 +51,7 @@ class Measurement:
     warmup: int
     seconds: float
     hot: bool
+    roofline: bool
     plot: Path | None
 
 
@@ -80,6 +82,7 @@ measurement = shared_options.values_of(
         help="Time limit of all rounds of a table, without session creation and warm-up.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
+    click.option("--roofline", is_flag=True, help="Also compare each kernel with the peaks of this machine."),
     click.option("--plot", type=writes_file, metavar="FILE.svg", help="Draw the latencies."),
 )
 
@@ -97,7 +100,7 @@ cuda_flags = shared_options.values_of(
     "bench",
     example=EXAMPLE,
     everyday="--against --device --threads --input-shape --input --dim"
-    " -O --fuser --seconds --processes --hot --plot",
+    " -O --fuser --seconds --processes --hot --roofline --plot",
 )
 @shared_options.model_argument("models", metavar="[MODEL...]", several=True)
 @shared_options.group(
@@ -175,6 +178,8 @@ def command(
     ]
     inputs = replace(inputs, ranges=run.compiler.vouched(first).dim_ranges)
     device = next(iter(bundles.values())).device if bundles else resolve_options.chosen_device(run)
+    if chosen.roofline and not device.capabilities.is_host:
+        raise UsageError(f"--roofline is for the CPU, not {device}", hint="add --device cpu, or use --hot")
     compared = _Compared(models, first, bundles, against, peer_python, device)
     options = _Options(chosen, cuda_options(device, **asdict(cuda)), session_options, kernels, check_sizes)
     _record_hints(run, compared, options)
@@ -252,12 +257,14 @@ def _measure(
         The facts that all tables share, the tables, and the first model that failed, if any.
     """
     from graphopt.cli.views.bench_results import blocks
+    from graphopt.cli.views.roofline_table import roofline_blocks
     from graphopt.device_hints.bf16 import naming_bf16
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, SharedBuffers
+    from graphopt.timing.profiled_kernels import bench_rooflines
 
     first, device, chosen = compared.first, compared.device, options.chosen
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
@@ -265,6 +272,7 @@ def _measure(
     results: list[Result] = []
     failed: Contestant | None = None
     facts: dict[str, Any] = {}
+    rooflines: list[list[dict[str, Any]]] = []
     with publish.ScratchFolder() as folder, naming_bf16(lambda: first, device):
         makes = ComparedModels(run, folder, device, options.kernels, compared.bundles)
         share = shared_names(run.options.get("share_buffers", ()), Signature.of(first))
@@ -295,6 +303,13 @@ def _measure(
                 results.append(bench.run(inputs, advance))
             run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
             facts = bench.facts()
+            if chosen.roofline:
+                with run.console.progress("profiling"):
+                    failing = {row.name for row in results[-1].rows if row.failure}
+                    found = bench_rooflines(bench, inputs, run.compiler.store, besides=failing)
+                run.console.print(*(block for one in found for block in roofline_blocks(one)))
+                rooflines.append([one.to_dict() for one in found])
+                facts["rooflines"] = rooflines
             if failed is None:
                 failures = {row.name for row in results[-1].rows if row.failure} - {*compared.against}
                 failed = next((one for one in contestants if one.name in failures), None)
