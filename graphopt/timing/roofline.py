@@ -208,6 +208,8 @@ def _cost(node: ir.Node | None, event: Mapping[str, Any]) -> tuple[int | None, i
         [next(iter(one.items())) for one in event["args"].get(key, ()) if one]
         for key in ("input_type_shape", "output_type_shape")
     )
+    if node is not None:
+        inputs = _with_packed_constants(node, inputs)
     known = all(kind in _BYTES for kind, _ in [*inputs, *outputs])
     size = sum(math.prod(dims) * _BYTES[kind] for kind, dims in [*inputs, *outputs]) if known else None
     kind = next((kind for kind, _ in [*inputs, *outputs]), "")
@@ -217,6 +219,29 @@ def _cost(node: ir.Node | None, event: Mapping[str, Any]) -> tuple[int | None, i
     facts = _RunFacts(node, inputs, outputs)
     cost: NodeCost | None = cost_of(node, facts) if facts.is_complete else None
     return None if cost is None or not isinstance(cost.flops, int) else cost.flops, size, kind
+
+
+def _with_packed_constants(
+    node: ir.Node, inputs: Sequence[tuple[str, list[int]]]
+) -> list[tuple[str, list[int]]]:
+    """``inputs`` with the constants that onnxruntime packed at creation, which the profile lacks.
+
+    Constants have their shapes in the graph; the remaining inputs have them in the profile, in order.
+    """
+    named = [value for value in node.inputs if value is not None and value.name]
+    if len(named) == len(inputs):
+        return list(inputs)
+    rest, found = list(inputs), []
+    for value in named:
+        constant = ir.constant_of(value)
+        if constant is not None:
+            own = constant.dtype.name.lower(), [int(size) for size in constant.shape]
+            if rest and rest[0] == own:
+                del rest[0]
+            found.append(own)
+        elif rest:
+            found.append(rest.pop(0))
+    return found if not rest and len(found) == len(named) else list(inputs)
 
 
 class _RunFacts:

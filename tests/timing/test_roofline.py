@@ -108,6 +108,21 @@ def test_operations_are_unknown_if_the_profile_lacks_an_input() -> None:
     assert of(node_of("MatMul", 2), [f32(3, 4)], f32(3, 5), 8).kernels[0].flops is None
 
 
+def test_constants_that_the_profile_lacks_have_the_shapes_of_the_graph() -> None:
+    weight = onnx.numpy_helper.from_array(np.ones((4, 5), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="n")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [weight],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    node = next(iter(ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8)).graph))
+    (kernel,) = of(node, [f32(3, 4)], f32(3, 5), 8).kernels
+    assert (kernel.flops, kernel.bytes) == (2 * 3 * 4 * 5, 4 * (12 + 20 + 15))
+
+
 def test_a_fused_node_maps_to_the_nodes_between_its_inputs_and_outputs() -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
     weight = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
