@@ -235,7 +235,7 @@ def _with_packed_constants(
     for value in named:
         constant = ir.constant_of(value)
         if constant is not None:
-            own = constant.dtype.name.lower(), [int(size) for size in constant.shape]
+            own = constant.dtype.name.lower(), list(constant.shape.numpy())
             if rest and rest[0] == own:
                 del rest[0]
             found.append(own)
