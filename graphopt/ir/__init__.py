@@ -9,6 +9,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.constant_graph import ConstantGraph, Expression, Operation, constant_graph_of
 from graphopt.ir.constants import (
+    COPIED_OUTPUTS,
     FUNCTIONS,
     LOADED_WITH,
     as_variables,

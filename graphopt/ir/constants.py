@@ -13,7 +13,9 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 NAMESPACE = "graphopt."
 #: Key in ``graph.meta`` of the main graph: the model's IR version (set by the Editor and the loader).
 IR_VERSION = "graphopt.ir_version"
-#: Key in ``graph.meta`` of the main graph: remarks about definitions removed by loading.
+#: Key in ``graph.meta`` of the main graph: whether loading inserted copies that onnxruntime requires.
+COPIED_OUTPUTS = "graphopt.copied_outputs"
+#: Key in ``graph.meta`` of the main graph: remarks about changes by loading.
 LOADED_WITH = "graphopt.loaded_with"
 #: Key in ``graph.meta`` of the main graph: identifiers of the functions of the loaded model.
 FUNCTIONS = "graphopt.functions"

@@ -2,8 +2,9 @@
 
 ONNX IR, sections Graphs, Nodes, Names Within a Graph, Functions: static single assignment, definitions that
 precede and dominate uses, typed inputs, contents that fit their types, references only to attributes that the
-function declares, no recursion, every domain imported. onnx-ir's links (uses, producers, graphs of nodes)
-must also be consistent. Validation takes time linear in the size of the model.
+function declares, no recursion, every domain imported. Bodies must return copies where onnxruntime requires
+these (:mod:`graphopt.ir.body_outputs`). onnx-ir's links (uses, producers, graphs of nodes) must also be
+consistent. Validation takes time linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.body_outputs import outputs_to_copy
 from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
 from graphopt.ir.nested_graphs import graphs_of, in_order, walk_nodes
 from graphopt.ir.opaque_parts import opaque_type
@@ -103,7 +105,7 @@ class _Root:
             if step == "enter":
                 self._enter(graph, node)
             elif step == "leave":
-                self._leave(graph)
+                self._leave(graph, node)
             elif node is not None:
                 if step == "read":
                     self._check_node(node, graph)
@@ -134,12 +136,17 @@ class _Root:
                 if value.type is None and not value.is_initializer() and opaque_type(value) is None:
                     raise Fault(f"input {value.name!r} has no type")
 
-    def _leave(self, graph: onnx_ir.Graph) -> None:
+    def _leave(self, graph: onnx_ir.Graph, holder: onnx_ir.Node | None) -> None:
         for value in graph.outputs:
             if self._owners.get(value) is not graph:
                 raise Fault(
                     f"output {value.name!r} of graph {graph.name!r} {self._why_unreadable(value, None)}"
                 )
+        if holder is not None and holder.domain == "":
+            for index in outputs_to_copy(holder.op_type, graph.inputs, graph.outputs):
+                value = graph.outputs[index]
+                if value.type is None or isinstance(value.type, onnx_ir.TensorType):
+                    raise Fault(f"graph {graph.name!r} returns {value.name!r} without a copy", holder)
         self._visible.difference_update(self._open.pop(graph))
 
     def _define(

@@ -16,6 +16,9 @@ _LARGE = 1 << 28
 class Artifact:
     """A model in a form that onnxruntime can load, with the temporary files for it.
 
+    If onnxruntime would compute outputs of its bodies incorrectly (:mod:`graphopt.ir.body_outputs`), the form
+    has copies of these outputs, once :meth:`model` was called.
+
     A large model whose weights are in data files refers to these files, which onnxruntime maps. Other large
     models are written to a temporary folder.
 
@@ -51,6 +54,12 @@ class Artifact:
 
     def model(self) -> ir.Model:
         """The model as an object; raises InvalidModel or UsageError if it can't be read."""
+        model = self._load()
+        if model.graph.meta.get(ir.COPIED_OUTPUTS):
+            self._given = model
+        return model
+
+    def _load(self) -> ir.Model:
         given = self._given
         if isinstance(given, ir.Model):
             return given

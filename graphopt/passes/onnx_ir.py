@@ -49,6 +49,7 @@ class OnnxIrPass(Pass):
         if result.model is not model:
             move_contents(model, result.model)
         if result.modified or result.model is not model:
+            cx.edit.return_copies()
             cx.invalidate(self.name)
             cx.end_rewrite(action, first, [])
 

@@ -125,10 +125,10 @@ def test_an_input_that_is_returned_keeps_its_own_declaration() -> None:
         [helper.make_node("Neg", ["v"], ["w"])],
         "body",
         [infos("i", TensorProto.INT64, []), infos("c", TensorProto.BOOL, []), floats("v", 4)],
-        [infos("c", TensorProto.BOOL, None), floats("w", 4), infos("i", TensorProto.INT64, None)],
+        [infos("c", TensorProto.BOOL, None), floats("w", 4), infos("v", TensorProto.FLOAT, None)],
     )
-    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "trips"], body=body)
-    outputs = [floats("y", 4), infos("trips", TensorProto.INT64, None), floats("x", None)]
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)
+    outputs = [floats("y", 4), infos("rows", TensorProto.FLOAT, None), floats("x", None)]
     inputs = [infos("n", TensorProto.INT64, []), floats("x", 4)]
     proto = model([loop], inputs=inputs, outputs=outputs)
     loaded = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.body_outputs import outputs_to_copy
 from graphopt.ir.editor.values import ValueEdits
+from graphopt.ir.nested_graphs import bodies, graphs_of
 from graphopt.ir.provenance import label
 
 
@@ -80,7 +82,9 @@ class InputOutputEdits(ValueEdits):
         self._changed("input")
 
     def add_output(self, body: onnx_ir.Graph, value: onnx_ir.Value) -> None:
-        """Add ``value`` to the outputs of ``body``."""
+        """Add ``value`` to the outputs of ``body``, as :meth:`set_outputs` does."""
+        if body is not self.model.graph and value in body.outputs:
+            value = self._copy_in(body, value)
         body.outputs.append(value)
         self._changed("output")
 
@@ -90,11 +94,37 @@ class InputOutputEdits(ValueEdits):
         self._changed("output")
 
     def set_outputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
-        """Set the outputs of ``body`` to ``values``."""
+        """Set the outputs of ``body``, the main graph, or a function to ``values``.
+
+        Except in the main graph, a repeated value is replaced by a copy: functions can't repeat an output,
+        and onnxruntime leaves repeated outputs of branches unwritten.
+        """
         values = list(values)
+        if body is not self.model.graph:
+            found: dict[onnx_ir.Value, None] = {}
+            for value in values:
+                found[self._copy_in(body, value) if value in found else value] = None
+            values = list(found)
         body.outputs.clear()
         body.outputs.extend(values)
         self._changed("output")
+
+    def return_copies(self) -> None:
+        """Let all bodies return copies where onnxruntime requires them, after edits without the Editor."""
+        for holder in [node for graph in graphs_of(self.model) for node in graph if node.domain == ""]:
+            for body in bodies(holder) if holder.attributes else ():
+                for index in outputs_to_copy(holder.op_type, body.inputs, body.outputs):
+                    value = body.outputs[index]
+                    if value.type is None or isinstance(value.type, onnx_ir.TensorType):
+                        self.set_output(body, index, self._copy_in(body, value))
+
+    def _copy_in(self, body: onnx_ir.Graph, value: onnx_ir.Value) -> onnx_ir.Value:
+        """A copy of ``value``, computed at the end of ``body``."""
+        node = self.make_node("Identity", [value], name=f"{value.name}_copy")
+        self.append(body, node)
+        copy = node.outputs[0]
+        copy.type, copy.shape = value.type, None if value.shape is None else value.shape.copy()
+        return copy
 
     def copy_output(self, output: onnx_ir.Value) -> onnx_ir.Value:
         """Replace ``output`` of the main graph by a copy with its name and declaration."""

@@ -2,7 +2,8 @@
 
 Before onnx-ir reads a proto: initializers without a name are removed (they can't be read); among constants
 with one name, and among imports of one domain, only the last is kept; an Identity is added to a body that
-returns a value of an outer graph. Afterwards: a function declares every attribute that its nodes refer to,
+returns a value of an outer graph, or a value that onnxruntime returns correctly only as a copy
+(:mod:`graphopt.ir.body_outputs`). Afterwards: a function declares every attribute that its nodes refer to,
 and no value of a body has the name of an outer value that is visible in the body.
 """
 
@@ -17,6 +18,7 @@ import onnx.numpy_helper
 
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
+from graphopt.ir.body_outputs import outputs_to_copy
 from graphopt.ir.constants import LOOSE_REFERENCES
 from graphopt.ir.name_references import rename
 from graphopt.ir.nested_graphs import bodies, graphs_of, in_order, walk_nodes, with_bodies
@@ -24,13 +26,16 @@ from graphopt.ir.nested_graphs import bodies, graphs_of, in_order, walk_nodes, w
 _Attribute = onnx.AttributeProto
 #: Maximum number of names in a remark.
 _LISTED = 3
+#: The opset version from which Identity accepts values that are not tensors.
+_IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
 
 
-def normalize(proto: onnx.ModelProto) -> list[str]:
+def normalize(proto: onnx.ModelProto) -> tuple[list[str], list[str]]:
     """Rewrite the parts of ``proto`` that onnx-ir rejects or misinterprets, in place.
 
-    Returns remarks about removed definitions. Among constants with one name, and among imports of one domain,
-    the last is kept, as in onnxruntime.
+    Returns remarks about removed definitions, and the names of outputs of bodies that are copies now because
+    onnxruntime computes them incorrectly. Among constants with one name, and among imports of one domain, the
+    last is kept, as in onnxruntime.
 
     Raises:
         InvalidModel: the model has duplicate definitions, or a name that is not UTF-8.
@@ -45,30 +50,40 @@ def normalize(proto: onnx.ModelProto) -> list[str]:
     remarks += _keep_last_definitions(proto.graph)
     _repair_text(proto.graph)
     _check_attributes(proto.graph.node)
-    pending = _bodies(proto.graph.node)
+    version = _standard_version(proto)
+    pending = [(version, holder, body) for holder, body in _bodies(proto.graph.node)]
     for function in proto.functions:
         _repair_text(function)
         _check_attributes(function.node)
-        pending += _bodies(function.node)
+        version = _standard_version(function)
+        pending += [(version, holder, body) for holder, body in _bodies(function.node)]
+    copied: list[str] = []
     while pending:
-        body = pending.pop()
+        version, holder, body = pending.pop()
         remarks += _keep_last_definitions(body)
         _repair_text(body)
         _check_attributes(body.node)
         _return_own_values(body)
-        pending += _bodies(body.node)
-    return remarks
+        copied += _return_copies(body, holder, version)
+        pending += [(version, *inner) for inner in _bodies(body.node)]
+    return remarks, list(dict.fromkeys(copied))
 
 
-def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
-    found: list[onnx.GraphProto] = []
+def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[tuple[onnx.NodeProto, onnx.GraphProto]]:
+    """The bodies of ``nodes``, each after its node."""
+    found: list[tuple[onnx.NodeProto, onnx.GraphProto]] = []
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type == _Attribute.GRAPH:
-                found.append(attribute.g)
+                found.append((node, attribute.g))
             elif attribute.type == _Attribute.GRAPHS:
-                found += attribute.graphs
+                found += [(node, graph) for graph in attribute.graphs]
     return found
+
+
+def _standard_version(holder: onnx.ModelProto | onnx.FunctionProto) -> int:
+    """The opset version of ai.onnx that ``holder`` imports; 0 if it imports none."""
+    return next((entry.version for entry in holder.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def _repair_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
@@ -236,18 +251,45 @@ def _check_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def _return_own_values(body: onnx.GraphProto) -> None:
+    """Let ``body`` return copies of values of outer graphs."""
+    own = _own_names(body)
+    for info in body.output:
+        if info.name not in own:
+            _return_copy(body, info, own)
+
+
+def _return_copies(body: onnx.GraphProto, holder: onnx.NodeProto, version: int) -> list[str]:
+    """Let ``body`` return copies where onnxruntime requires them; returns the names of the copied values."""
+    if holder.domain not in ("", "ai.onnx"):
+        return []
+    inputs, outputs = ([info.name for info in infos] for infos in (body.input, body.output))
+    copied = []
+    for index in outputs_to_copy(holder.op_type, inputs, outputs):
+        info = body.output[index]
+        since = _IDENTITY_SINCE.get(info.type.WhichOneof("value"), 1)
+        if version >= since:
+            copied.append(info.name)
+            _return_copy(body, info, _own_names(body))
+    return copied
+
+
+def _own_names(body: onnx.GraphProto) -> set[str]:
+    """The names of the values of ``body``."""
     own = {info.name for info in body.input}
     own.update(tensor.name for tensor in body.initializer)
     for node in body.node:
         own.update(node.output)
-    for info in body.output:
-        if info.name not in own:
-            name = f"{info.name}_returned"
-            while name in own:
-                name += "_"
-            own.add(name)
-            body.node.add(op_type="Identity", input=[info.name], output=[name])
-            info.name = name
+    return own
+
+
+def _return_copy(body: onnx.GraphProto, info: onnx.ValueInfoProto, own: set[str]) -> None:
+    """Let ``body``, whose values have the names ``own``, return a copy as the output ``info``."""
+    name = f"{info.name}_returned"
+    while name in own:
+        name += "_"
+    own.add(name)
+    body.node.add(op_type="Identity", input=[info.name], output=[name])
+    info.name = name
 
 
 def declare_references(model: onnx_ir.Model) -> None:

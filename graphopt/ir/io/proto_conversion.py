@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import GraphoptError, InvalidModel, causes
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.constants import FUNCTIONS, IR_VERSION, LOADED_WITH
+from graphopt.ir.constants import COPIED_OUTPUTS, FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.io import pack_opaque_parts
 from graphopt.ir.io.external_data import (
     Folders,
@@ -51,9 +51,15 @@ def from_proto_in(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     try:
         has_external_data = any(True for _ in external_protos(proto))
         pack_opaque_parts.pack(proto)
-        remarks = normalize(proto)
+        remarks, copied = normalize(proto)
         model = onnx_ir.from_proto(proto)
         pack_opaque_parts.attach(proto, model)
+        if copied:
+            model.graph.meta[COPIED_OUTPUTS] = True
+            remarks.append(
+                f"onnxruntime computes outputs of bodies incorrectly: {copied[0]!r}"
+                f"{f' and {len(copied) - 1} others' if len(copied) > 1 else ''}; copies of them are returned"
+            )
         if remarks:
             model.graph.meta[LOADED_WITH] = tuple(remarks)
     except GraphoptError:
