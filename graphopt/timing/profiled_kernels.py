@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphopt import ir, publish
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions
+from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from graphopt.ort.session import Source
 from graphopt.process.child import Child
 from graphopt.timing.alternating_runs import Setup, output_shapes, runner
 from graphopt.timing.bench import Bench
-from graphopt.timing.roofline import Peaks, Roofline, roofline
+from graphopt.timing.machine_peaks import Peaks
+from graphopt.timing.original_nodes import map_to_originals
+from graphopt.timing.roofline import Roofline, roofline
 from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
 
-#: Number of profiled runs, after one that does not count.
-_PROFILED = 7
+#: Minimum and maximum number of profiled runs, after one that does not count.
+_LEAST_RUNS, _MOST_RUNS = 7, 50
+#: Seconds after which only the minimum number of runs is completed.
+_SECONDS = 0.5
 #: Wall-clock seconds for the process.
 _PATIENCE = 600.0
-#: Suffix of the nodes that replace others by the blocked layout; before it is the name of the replaced output
-#: (onnxruntime, nchwc_transformer.cc).
-_BLOCKED = "_nchwc"
 
 
 def bench_rooflines(
@@ -41,34 +45,61 @@ def bench_rooflines(
     trial = run_once.try_out(first, inputs, device=bench.device, typical=True)
     shapes = output_shapes(list(trial.outputs.values()))
     setup = Setup(trial.feeds, shapes, bench.device, bench.threads, choices=bench.choices)
-    peaks = peaks_of(store, bench.threads)
-    return [
-        measure_roofline(one.name, one.path, one.model, setup, peaks)
+    profiles = [
+        Profile.of(one.name, one.path, one.model, setup)
         for one in bench.contestants
         if one.name not in besides
     ]
+    found = [one.roofline(peaks_of(store, bench.threads)) for one in profiles]
+    if any(one.exceeds_peaks for one in found):
+        peaks = peaks_of(store, bench.threads, again=True)
+        found = [one.roofline(peaks) for one in profiles]
+    return found
 
 
-def measure_roofline(
-    name: str, source: Source, model: ir.Model | None, setup: Setup, peaks: Peaks
-) -> Roofline:
-    """The roofline of a model in a session as users create it, in a fresh process.
+@dataclass(frozen=True)
+class Profile:
+    """The profile of a model.
 
-    Args:
-        name: its name in ``setup``.
-        source: its file.
-        model: the loaded model with provenance; ``None`` if original nodes are unknown.
-
-    Raises:
-        RuntimeFailure: the model does not run.
+    Attributes:
+        name: name of the model.
+        events: the events of onnxruntime's profile.
+        nodes: the nodes that onnxruntime ran, by name; nodes of ambiguous names are missing.
+        originals: original nodes by the name of such a node.
+        groups: functions that may run as one kernel, by name.
     """
-    with publish.ScratchFolder() as folder:
-        with Child(preload=["onnxruntime", "graphopt.timing.profiled_kernels"], fresh=True) as child:
-            events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE)
-        ran = ir.load(folder / "ran.onnx")
+
+    name: str
+    events: list[dict[str, Any]]
+    nodes: dict[str, ir.Node]
+    originals: dict[str, tuple[str, ...]]
+    groups: dict[str, ir.Function]
+
+    @classmethod
+    def of(cls, name: str, source: Source, model: ir.Model | None, setup: Setup) -> Profile:
+        """Profile a model in a session as users create it, in a fresh process.
+
+        Args:
+            name: its name in ``setup``.
+            source: its file.
+            model: the loaded model with provenance; ``None`` if original nodes are unknown.
+
+        Raises:
+            RuntimeFailure: the model does not run.
+        """
+        with publish.ScratchFolder() as folder:
+            with Child(preload=["onnxruntime", "graphopt.timing.profiled_kernels"], fresh=True) as child:
+                events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE)
+            ran = ir.load(folder / "ran.onnx")
         nodes = _in_order(ran, events) or _by_name(ran)
         originals = {} if model is None else map_to_originals(nodes, model)
-        return roofline(name, events, nodes, originals, peaks)
+        functions = {} if model is None else model.functions
+        groups = {key[1]: function for key, function in functions.items() if key[0] == NATIVE_DOMAIN}
+        return cls(name, events, nodes, originals, groups)
+
+    def roofline(self, peaks: Peaks) -> Roofline:
+        """The roofline relative to ``peaks``."""
+        return roofline(self.name, self.events, self.nodes, self.originals, peaks, self.groups)
 
 
 def profile(source: Source, setup: Setup, name: str, folder: Path) -> list[dict[str, Any]]:
@@ -77,64 +108,12 @@ def profile(source: Source, setup: Setup, name: str, folder: Path) -> list[dict[
         source, name, profile=str(folder / "profile"), optimized=str(folder / "ran.onnx")
     )
     run = runner(made, setup)  # includes the first run
-    for _ in range(_PROFILED):
+    begin, runs = time.perf_counter(), 0
+    while runs < _LEAST_RUNS or (runs < _MOST_RUNS and time.perf_counter() - begin < _SECONDS):
         run()
+        runs += 1
     events: list[dict[str, Any]] = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
     return events
-
-
-def map_to_originals(ran: dict[str, ir.Node], model: ir.Model) -> dict[str, tuple[str, ...]]:
-    """Names of the original nodes, by the name of a node that onnxruntime ran.
-
-    A node computes the nodes of ``model`` between its inputs and its outputs, which keep their names. Where
-    they do not, only the node that computes the output is named; without such a node, the node is missing.
-    """
-    producers = {
-        output.name: node
-        for graph in ir.graphs_of(model)
-        for node in graph
-        for output in node.outputs
-        if output.name
-    }
-    # values of the blocked layout, by the name of the value that they replace
-    renamed = {
-        node.outputs[0].name: name.removesuffix(_BLOCKED)
-        for name, node in ran.items()
-        if name.endswith(_BLOCKED) and node.outputs
-    }
-    for node in ran.values():  # in the order of the graph
-        if node.op_type == "ReorderInput":
-            source = node.inputs[0]
-            if source is not None:
-                renamed[node.outputs[0].name] = renamed.get(source.name, source.name or "")
-    found = {}
-    for name, node in ran.items():
-        inputs = {renamed.get(value.name, value.name) for value in node.inputs if value is not None}
-        outputs = [renamed.get(value.name, value.name) for value in node.outputs]
-        ends = [producers[value] for value in outputs if value in producers]
-        if not ends:
-            continue
-        covered = _between(inputs, ends)
-        sources = ends if covered is None else covered
-        found[name] = tuple(dict.fromkeys(origin for one in sources for origin in ir.origins(one)))
-    return found
-
-
-def _between(inputs: set[str | None], ends: list[ir.Node]) -> list[ir.Node] | None:
-    """The nodes from values named in ``inputs`` to ``ends``; ``None`` if they read another model input."""
-    found = dict.fromkeys(ends)
-    queue = list(ends)
-    while queue:
-        for value in queue.pop().inputs:
-            if value is None or value.name in inputs or ir.constant_of(value) is not None:
-                continue
-            producer = value.producer()
-            if producer is None:
-                return None
-            if producer not in found:
-                found[producer] = None
-                queue.append(producer)
-    return list(reversed(found))
 
 
 def _in_order(model: ir.Model, events: list[dict[str, Any]]) -> dict[str, ir.Node]:

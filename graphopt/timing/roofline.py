@@ -6,37 +6,21 @@ Source: Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.cost import NodeCost, cost_of, has_formula
 from graphopt.timing import ratios
+from graphopt.timing.kernel_costs import KernelCost
+from graphopt.timing.machine_peaks import Peaks
 
 #: Share of a peak below which a kernel is far from it.
 FAR = 0.5
 #: Operators whose time includes the kernels of their bodies.
 _CONTROL_FLOW = ("If", "Loop", "Scan")
-#: Bytes per element, by the name of the type in a profile.
-_BYTES = {
-    "float": 4, "double": 8, "float16": 2, "bfloat16": 2, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4,
-    "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """The measured peaks of a machine.
-
-    Attributes:
-        flops: operations per second by element type; a multiply-add is two.
-        bandwidth: bytes read and written per second by a copy in memory.
-    """
-
-    flops: Mapping[str, float]
-    bandwidth: float
+#: Share of a peak above which its measurement was disturbed.
+_EXCEEDED = 1.1
 
 
 @dataclass(frozen=True)
@@ -48,10 +32,11 @@ class KernelTime:
         originals: nodes of the original model that it computes; empty if they are unknown.
         milliseconds: time in one run, of all executions.
         executions: number of executions in one run, more than one in a loop.
+        type: element type of its first input.
         flops: operations in one run; ``None`` if unknown.
         bytes: size of inputs and outputs in one run; ``None`` if unknown.
-        compute_share: share of the peak of multiply-adds; ``None`` if unknown.
-        bandwidth_share: share of the bandwidth of a copy, above 1 for data in caches; ``None`` if unknown.
+        compute_milliseconds: time of the operations at the peak of multiply-adds; ``None`` if unknown.
+        memory_milliseconds: time of the bytes at the bandwidth of a copy; ``None`` if unknown.
     """
 
     name: str
@@ -59,10 +44,11 @@ class KernelTime:
     originals: tuple[str, ...]
     milliseconds: float
     executions: int
+    type: str
     flops: int | None
     bytes: int | None
-    compute_share: float | None
-    bandwidth_share: float | None
+    compute_milliseconds: float | None
+    memory_milliseconds: float | None
 
     @property
     def intensity(self) -> float | None:
@@ -70,11 +56,38 @@ class KernelTime:
         return self.flops / self.bytes if self.flops is not None and self.bytes else None
 
     @property
-    def bound(self) -> str | None:
-        """The nearer peak, ``compute`` or ``memory``; ``None`` if one of the shares is unknown."""
-        if self.compute_share is None or self.bandwidth_share is None:
+    def compute_share(self) -> float | None:
+        """Share of the peak of multiply-adds; ``None`` if unknown."""
+        return self._share(self.compute_milliseconds)
+
+    @property
+    def bandwidth_share(self) -> float | None:
+        """Share of the bandwidth of a copy, above 1 for data in caches; ``None`` if unknown."""
+        return self._share(self.memory_milliseconds)
+
+    def _share(self, least: float | None) -> float | None:
+        return None if least is None else least / self.milliseconds if self.milliseconds else 0.0
+
+    @property
+    def roof_milliseconds(self) -> float | None:
+        """The least time by both peaks; ``None`` if one is unknown."""
+        if self.compute_milliseconds is None or self.memory_milliseconds is None:
             return None
-        return "compute" if self.compute_share > self.bandwidth_share else "memory"
+        return max(self.compute_milliseconds, self.memory_milliseconds)
+
+    @property
+    def lost_milliseconds(self) -> float | None:
+        """The time beyond the least time by both peaks; ``None`` if one is unknown."""
+        return (
+            None if self.roof_milliseconds is None else max(0.0, self.milliseconds - self.roof_milliseconds)
+        )
+
+    @property
+    def bound(self) -> str | None:
+        """The peak that limits it, ``compute`` or ``memory``; ``None`` if one is unknown."""
+        if self.compute_milliseconds is None or self.memory_milliseconds is None:
+            return None
+        return "compute" if self.compute_milliseconds > self.memory_milliseconds else "memory"
 
     @property
     def is_far(self) -> bool | None:
@@ -84,7 +97,15 @@ class KernelTime:
         return max(self.compute_share, self.bandwidth_share) < FAR
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "intensity": self.intensity, "bound": self.bound, "far": self.is_far}
+        return asdict(self) | {
+            "intensity": self.intensity,
+            "compute_share": self.compute_share,
+            "bandwidth_share": self.bandwidth_share,
+            "roof_milliseconds": self.roof_milliseconds,
+            "lost_milliseconds": self.lost_milliseconds,
+            "bound": self.bound,
+            "far": self.is_far,
+        }
 
 
 @dataclass(frozen=True)
@@ -105,9 +126,25 @@ class Roofline:
         return sum(kernel.milliseconds for kernel in kernels) / (self.milliseconds or 1.0)
 
     @property
+    def lost_milliseconds(self) -> float:
+        """The time beyond the least time by both peaks, of kernels whose least time is known."""
+        return sum(kernel.lost_milliseconds or 0.0 for kernel in self.kernels)
+
+    @property
+    def far(self) -> list[KernelTime]:
+        """The kernels that are far from both peaks, those with the most lost time first."""
+        found = [kernel for kernel in self.kernels if kernel.is_far]
+        return sorted(found, key=lambda kernel: -(kernel.lost_milliseconds or 0.0))
+
+    @property
+    def exceeds_peaks(self) -> bool:
+        """Whether a kernel is faster than the measured peak of products, so that the peak is too low."""
+        return any((kernel.compute_share or 0.0) > _EXCEEDED for kernel in self.kernels)
+
+    @property
     def far_share(self) -> float:
         """Share of the time in kernels that are far from both peaks."""
-        return self.share(kernel for kernel in self.kernels if kernel.is_far)
+        return self.share(self.far)
 
     @property
     def unknown_share(self) -> float:
@@ -124,12 +161,17 @@ class Roofline:
     def to_dict(self) -> dict[str, Any]:
         return {
             "model": self.model,
-            "peaks": {"flops": dict(self.peaks.flops), "bandwidth": self.peaks.bandwidth},
+            "peaks": self.peaks.to_dict(),
             "milliseconds": self.milliseconds,
+            "lost_milliseconds": self.lost_milliseconds,
             "far_share": self.far_share,
             "unknown_share": self.unknown_share,
             "operators": {
-                op: {"kernels": len(kernels), "share": self.share(kernels)}
+                op: {
+                    "kernels": len(kernels),
+                    "share": self.share(kernels),
+                    "lost_milliseconds": sum(one.lost_milliseconds or 0.0 for one in kernels),
+                }
                 for op, kernels in self.by_operator().items()
             },
             "kernels": [kernel.to_dict() for kernel in self.kernels],
@@ -142,6 +184,7 @@ def roofline(
     nodes: Mapping[str, ir.Node],
     originals: Mapping[str, tuple[str, ...]],
     peaks: Peaks,
+    groups: Mapping[str, ir.Function] | None = None,
 ) -> Roofline:
     """The roofline of the runs in ``events``, without the first run.
 
@@ -151,7 +194,34 @@ def roofline(
         nodes: the nodes that onnxruntime ran, by name; nodes of ambiguous names are missing.
         originals: original nodes by the name of such a node.
         peaks: peaks of the machine.
+        groups: functions that run as one kernel, by name.
     """
+    by_run = _kernels_by_run(events)
+    result = []
+    for (name, op), last in (by_run[-1] if by_run else {}).items():
+        times = [sum(event["dur"] for event in found.get((name, op), ())) for found in by_run]
+        cost = KernelCost.sum_of([KernelCost.of(nodes.get(name), event, groups or {}) for event in last])
+        result.append(
+            KernelTime(
+                name,
+                op,
+                originals.get(name, ()),
+                ratios.median(times) / 1e3,
+                len(last),
+                cost.type,
+                cost.flops,
+                cost.bytes,
+                _milliseconds(cost.flops, peaks.of_type(cost.type)),
+                _milliseconds(cost.bytes, peaks.bandwidth.rate),
+            )
+        )
+    return Roofline(model, peaks, tuple(sorted(result, key=lambda kernel: -kernel.milliseconds)))
+
+
+def _kernels_by_run(
+    events: Sequence[Mapping[str, Any]],
+) -> list[dict[tuple[str, str], list[Mapping[str, Any]]]]:
+    """The events of each kernel, by name and operator, in each run but the first."""
     kernels = [
         event
         for event in events
@@ -168,100 +238,11 @@ def roofline(
                 key = event["name"].removesuffix("_kernel_time"), event["args"].get("op_name", "")
                 found.setdefault(key, []).append(event)
         by_run.append(found)
-    result = []
-    for (name, op), last in (by_run[-1] if by_run else {}).items():
-        times = [sum(event["dur"] for event in found.get((name, op), ())) for found in by_run]
-        seconds = ratios.median(times) / 1e6
-        flops, size, types = _sum([_cost(nodes.get(name), event) for event in last])
-        result.append(
-            KernelTime(
-                name,
-                op,
-                originals.get(name, ()),
-                seconds * 1e3,
-                len(last),
-                flops,
-                size,
-                _ratio(flops, seconds, peaks.flops.get(types)),
-                _ratio(size, seconds, peaks.bandwidth),
-            )
-        )
-    return Roofline(model, peaks, tuple(sorted(result, key=lambda kernel: -kernel.milliseconds)))
+    return by_run
 
 
-def _ratio(amount: int | None, seconds: float, peak: float | None) -> float | None:
+def _milliseconds(amount: int | None, rate: float | None) -> float | None:
+    """The time for ``amount`` at ``rate`` per second."""
     if amount == 0:
         return 0.0
-    return None if amount is None or not peak or not seconds else amount / seconds / peak
-
-
-def _sum(costs: Sequence[tuple[int | None, int | None, str]]) -> tuple[int | None, int | None, str]:
-    """The sum of the costs of all executions, and the element type of the first."""
-    flops, sizes = [cost[0] for cost in costs], [cost[1] for cost in costs]
-    known = None if None in flops else sum(filter(None, flops))
-    return known, None if None in sizes else sum(filter(None, sizes)), costs[0][2]
-
-
-def _cost(node: ir.Node | None, event: Mapping[str, Any]) -> tuple[int | None, int | None, str]:
-    """Operations, bytes and element type of one execution, by the shapes of the run."""
-    inputs, outputs = (
-        [next(iter(one.items())) for one in event["args"].get(key, ()) if one]
-        for key in ("input_type_shape", "output_type_shape")
-    )
-    if node is not None:
-        inputs = _with_packed_constants(node, inputs)
-    known = all(kind in _BYTES for kind, _ in [*inputs, *outputs])
-    size = sum(math.prod(dims) * _BYTES[kind] for kind, dims in [*inputs, *outputs]) if known else None
-    kind = next((kind for kind, _ in [*inputs, *outputs]), "")
-    kind = "int8" if kind == "uint8" else kind
-    if node is None or not has_formula(node):
-        return None, size, kind
-    facts = _RunFacts(node, inputs, outputs)
-    cost: NodeCost | None = cost_of(node, facts) if facts.is_complete else None
-    return None if cost is None or not isinstance(cost.flops, int) else cost.flops, size, kind
-
-
-def _with_packed_constants(
-    node: ir.Node, inputs: Sequence[tuple[str, list[int]]]
-) -> list[tuple[str, list[int]]]:
-    """``inputs`` with the constants that onnxruntime packed at creation, which the profile lacks.
-
-    Constants have their shapes in the graph; the remaining inputs have them in the profile, in order.
-    """
-    named = [value for value in node.inputs if value is not None and value.name]
-    if len(named) == len(inputs):
-        return list(inputs)
-    rest, found = list(inputs), []
-    for value in named:
-        constant = ir.constant_of(value)
-        if constant is not None:
-            own = constant.dtype.name.lower(), list(constant.shape.numpy())
-            if rest and rest[0] == own:
-                del rest[0]
-            found.append(own)
-        elif rest:
-            found.append(rest.pop(0))
-    return found if not rest and len(found) == len(named) else list(inputs)
-
-
-class _RunFacts:
-    """Shapes of the values of one node in one run."""
-
-    def __init__(
-        self, node: ir.Node, inputs: Sequence[tuple[str, list[int]]], outputs: Sequence[tuple[str, list[int]]]
-    ) -> None:
-        self._found: dict[ir.Value, tuple[str, list[int]]] = {}
-        self.is_complete = True
-        for values, shapes in ((node.inputs, inputs), (node.outputs, outputs)):
-            named = [value for value in values if value is not None and value.name]
-            # absent outputs and inputs may be missing in the profile: then positions are unknown
-            self.is_complete &= len(named) == len(shapes)
-            self._found |= dict(zip(named, shapes, strict=False))
-
-    def shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        found = self._found.get(value)
-        return None if found is None else tuple(found[1])
-
-    def nbytes(self, value: ir.Value) -> int | None:
-        found = self._found.get(value)
-        return None if found is None else math.prod(found[1]) * _BYTES.get(found[0], 1)
+    return None if amount is None or not rate else amount / rate * 1e3

@@ -219,7 +219,7 @@ def test_bench_prints_the_roofline_of_each_model(invoke: Invoke, small: Path) ->
     done = invoke(*arguments, "--roofline")
     assert done.status == 0, done.err
     assert "below 50 % of both peaks" in done.out
-    assert max(len(line) for line in done.out.splitlines() if "peaks" in line) <= 80
+    assert "repetitions: slowest, median, fastest" in done.out and "GB/s" in done.out
     done = invoke(*arguments, "--roofline", "--json")
     (models,) = json.loads(done.out)["rooflines"]
     assert [one["model"] for one in models] == ["original", "graphopt -O2"]

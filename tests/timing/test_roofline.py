@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt import ir
-from graphopt.timing.profiled_kernels import map_to_originals
-from graphopt.timing.roofline import Peaks, Roofline, roofline
+from graphopt.timing.machine_peaks import Peak, Peaks
+from graphopt.timing.roofline import Roofline, roofline
+from graphopt.timing.roofline_peaks import peaks_of
+from graphopt.util.disk_store import Store
 
-PEAKS = Peaks({"float": 100e9, "int8": 400e9}, 10e9)
+PEAKS = Peaks({"float": Peak.of([100e9, 50e9, 90e9]), "int8": Peak.of([400e9])}, Peak.of([10e9]))
 
 
 def node_of(op: str, inputs: int, domain: str = "", **attributes: Any) -> ir.Node:
@@ -123,23 +126,86 @@ def test_constants_that_the_profile_lacks_have_the_shapes_of_the_graph() -> None
     assert (kernel.flops, kernel.bytes) == (2 * 3 * 4 * 5, 4 * (12 + 20 + 15))
 
 
-def test_a_fused_node_maps_to_the_nodes_between_its_inputs_and_outputs() -> None:
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
-    weight = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
-
-    def model(*nodes: onnx.NodeProto) -> ir.Model:
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-        graph = helper.make_graph(nodes, "g", [x], [y], [weight])
-        return ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8))
-
-    original = model(
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-        helper.make_node("MatMul", ["a", "w"], ["b"], name="product"),
-        helper.make_node("Relu", ["b"], ["y"], name="relu"),
+def test_lost_time_is_the_time_beyond_the_higher_roof() -> None:
+    found = of(node_of("MatMul", 2), [f32(100, 100), f32(100, 100)], f32(100, 100), 80)
+    (kernel,) = found.kernels
+    assert kernel.compute_milliseconds == pytest.approx(0.020)
+    assert (kernel.memory_milliseconds, kernel.roof_milliseconds) == (
+        pytest.approx(0.012),
+        pytest.approx(0.020),
     )
-    ran = model(
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-        helper.make_node("FusedMatMul", ["a", "w"], ["y"], name="fused", domain="com.microsoft"),
+    assert kernel.lost_milliseconds == found.lost_milliseconds == pytest.approx(0.060)
+    assert [one.name for one in found.far] == ["n"]
+
+
+def test_kernels_in_caches_lose_no_time() -> None:
+    (kernel,) = of(node_of("Relu", 1), [f32(10000)], f32(10000), 4).kernels
+    assert (kernel.bound, kernel.lost_milliseconds, kernel.is_far) == ("memory", 0.0, False)
+
+
+def test_json_has_all_figures() -> None:
+    found = of(node_of("MatMul", 2), [f32(100, 100), f32(100, 100)], f32(100, 100), 80).to_dict()
+    assert {"far_share", "unknown_share", "lost_milliseconds", "operators", "peaks"} <= {*found}
+    assert found["peaks"]["flops"]["float"] == {"rate": 100e9, "typical": 90e9, "low": 50e9, "repetitions": 3}
+    (kernel,) = found["kernels"]
+    assert {"originals", "flops", "bytes", "type", "compute_share", "bandwidth_share", "bound", "far"} <= {
+        *kernel
+    }
+
+
+def group_body(*nodes: onnx.NodeProto) -> ir.Function:
+    """A function of the domain of native groups with the inputs x and w and the output y."""
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("graphopt.native", "group", ["x", "w"], ["y"], [*nodes], opsets)
+    x, w = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xw")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    call = helper.make_node("group", ["x", "w"], ["y"], name="n", domain="graphopt.native")
+    graph = helper.make_graph([call], "g", [x, w], [y])
+    imports = [*opsets, helper.make_opsetid("graphopt.native", 1)]
+    model = helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=10)
+    return next(iter(ir.from_proto(model).functions.values()))
+
+
+def test_operations_of_a_group_are_those_of_its_nodes_with_the_sizes_of_the_run() -> None:
+    body = group_body(
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["b"]),
+        helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0),
     )
-    nodes = {node.name or "": node for node in ran.graph}
-    assert map_to_originals(nodes, original) == {"abs": ("abs",), "fused": ("product", "relu")}
+    node = node_of("group", 2, "graphopt.native")
+    profile = events("group", [f32(3, 1), f32(4)], f32(), 10)
+    (kernel,) = roofline("m", profile, {"n": node}, {}, PEAKS, {"group": body}).kernels
+    assert kernel.flops == 12 + 5 * 12 + 12
+    assert kernel.bytes == 4 * (3 + 4 + 1)
+
+
+def test_operations_of_a_group_with_an_operator_without_formula_are_unknown() -> None:
+    body = group_body(helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,j->i"))
+    node = node_of("group", 2, "graphopt.native")
+    profile = events("group", [f32(3, 4), f32(4)], f32(3), 10)
+    (kernel,) = roofline("m", profile, {"n": node}, {}, PEAKS, {"group": body}).kernels
+    assert (kernel.flops, kernel.bytes) == (None, 4 * (12 + 4 + 3))
+
+
+def test_a_peak_is_the_highest_rate_also_of_an_earlier_measurement() -> None:
+    earlier = Peak.of([3.0, 5.0])
+    assert Peak.of([2.0, 4.0, 1.0], earlier) == Peak(5.0, 2.0, 1.0, 3)
+    assert Peak.of([2.0, 9.0, 1.0], earlier).rate == 9.0
+
+
+def test_peaks_are_stored_for_each_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([1.0, 2.0, 3.0, 2.5])
+    asked: list[int | None] = []
+
+    def probes(threads: int | None) -> dict[str, Any]:
+        asked.append(threads)
+        rate = next(rates)
+        return {name: [lambda: rate] for name in ("float", "double", "int8", "copy")}
+
+    monkeypatch.setattr("graphopt.timing.roofline_peaks._probes", probes)
+    store = Store(tmp_path)
+    assert peaks_of(store, 1).bandwidth.rate == peaks_of(store, 1).bandwidth.rate == 1.0
+    assert peaks_of(store, 2).of_type("float16") == 2.0
+    assert peaks_of(store, 1, again=True).of_type("uint8") == 3.0
+    assert peaks_of(store, 1, again=True).bandwidth.rate == 3.0
+    assert asked == [1, 2, 1, 1]

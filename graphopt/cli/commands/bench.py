@@ -257,7 +257,7 @@ def _measure(
         The facts that all tables share, the tables, and the first model that failed, if any.
     """
     from graphopt.cli.views.bench_results import blocks
-    from graphopt.cli.views.roofline_table import roofline_blocks
+    from graphopt.cli.views.roofline_table import peak_lines, roofline_blocks
     from graphopt.device_hints.bf16 import naming_bf16
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
@@ -307,6 +307,7 @@ def _measure(
                 with run.console.progress("profiling"):
                     failing = {row.name for row in results[-1].rows if row.failure}
                     found = bench_rooflines(bench, inputs, run.compiler.store, besides=failing)
+                run.console.print(*peak_lines(found[0].peaks))
                 run.console.print(*(block for one in found for block in roofline_blocks(one)))
                 rooflines.append([one.to_dict() for one in found])
                 facts["rooflines"] = rooflines
