@@ -86,6 +86,11 @@ class Attempt:
         """Whether :meth:`on` changes the declarations of the model."""
         return bool(self.dims or self.dim_relations)
 
+    @property
+    def changes_model(self) -> bool:
+        """Whether :meth:`on` may have changed the model."""
+        return bool(self.declares_dims or self.dim_ranges or self.redefined)
+
     def on(self, model: ir.Model) -> Attempt:
         """Adapt this attempt to ``model``, and change ``model`` in place: fix dims, and redefine its results.
 

@@ -189,6 +189,7 @@ class Environment:
         isolate: bool | None = None,
         signature: Signature | None = None,
         work: float | None = None,
+        unchanged: ir.Model | None = None,
     ) -> Verifier:
         """A verifier of candidates for ``original``.
 
@@ -198,6 +199,7 @@ class Environment:
             isolate: run models in processes with a memory limit; by default if ``original`` requires it.
             signature: the required interface of candidates; by default that of ``original``.
             work: limit on the estimated CPU seconds of runs.
+            unchanged: ``original`` as an object, which may change afterwards; by default it is loaded.
         """
         from graphopt.verification.verifier import Verifier
 
@@ -216,6 +218,7 @@ class Environment:
             cpu_level=settings.cpu_level,
             allow_external=settings.allow_external,
             signature=signature,
+            loaded=unchanged,
         )
 
     def compared(

@@ -32,6 +32,7 @@ from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.process import fork_server
 from graphopt.util.argument_checks import checked
 from graphopt.util.weight_placement import WeightPlacement
 
@@ -146,6 +147,9 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
     chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
     attempt = replace(attempt, instruments=env.instruments)
+    verifies = settings.verify or chosen["verify_each"]
+    if verifies and env.device.capabilities.forkable:
+        fork_server.prepare()
     begin = time.perf_counter()
     candidate, original, size = env.working_copy(model)
     load_seconds = time.perf_counter() - begin
@@ -164,7 +168,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
                 os.fspath(model) if isinstance(model, str | os.PathLike) else candidate.graph.name or "graph"
             )
             stack.enter_context(tracer.graph(str(name), ir.count_nodes(candidate.graph)))
-        if settings.verify or chosen["verify_each"]:
+        if verifies:
             attempt.entered("starting onnxruntime")
             reference = chosen["reference"]
             if reference is not None and attempt.redefined:
@@ -176,6 +180,7 @@ def _optimized(env: Environment, model: ModelLike, weights: Sequence[str]) -> Re
                 isolate=not env.device.capabilities.forkable and env.is_heavy(candidate),
                 work=settings.verify_seconds * _ESTIMATED_SHARE,
                 signature=None if reference is None else Signature.of(candidate),
+                unchanged=None if attempt.changes_model or reference is not None else candidate,
             )
             attempt = replace(attempt, verifier=stack.enter_context(verifier), verify=settings.verify)
         toolchain = Toolchain(settings, attempt.options.device, tuple(chosen["instruments"]))

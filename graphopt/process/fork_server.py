@@ -155,6 +155,13 @@ class Server:
         return value
 
 
+def prepare() -> None:
+    """Start the server of this process now, while the memory that it shares with its workers is small."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError), _starting[os.getpid()]:
+            _server_of(os.getpid())
+
+
 def start(task: Task, errors: IO[bytes]) -> Forked | None:
     """Start a worker that runs ``task``; ``None`` on systems without fork servers."""
     if not sys.platform.startswith("linux"):

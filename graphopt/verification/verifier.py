@@ -125,6 +125,8 @@ class Verifier:
         cpu_level: x86-64 level of the kernels in the candidates' libraries.
         allow_external: folders outside the model's own that may contain external data.
         signature: the required interface of candidates; by default the original's.
+        loaded: the original as an object, if it is loaded already. It is read only here, and may change
+            afterwards.
 
     Attributes:
         given: whether the user gave shapes, arrays or sizes of dims.
@@ -149,13 +151,14 @@ class Verifier:
         cpu_level: int | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
         signature: Signature | None = None,
+        loaded: ir.Model | None = None,
     ) -> None:
         self.given = options is not None and options.given
         self.device, self.seconds, self.isolated = device, seconds, isolate
         self._cpu_level = cpu_level
         self._allow_external = allow_external
         self._artifact = Artifact(original, allow_external)
-        model = self._artifact.model()
+        model = self._artifact.model() if loaded is None else loaded
         self._signature = Signature.of(model)
         self._required_signature = signature or self._signature
         self._output_traits = numeric_traits_of(model)

@@ -91,3 +91,16 @@ def test_lengths_of_every_width(size: int) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     loaded = ir.from_proto(proto)
     assert ir.to_bytes(loaded) == ir.to_proto(loaded).SerializeToString()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int64"])
+def test_arrays_are_written_like_protos(tmp_path, dtype: str) -> None:
+    loaded = ir.from_proto(model())
+    array = (np.arange(2_400_000) % 7).astype(dtype).reshape(1200, 2000)
+    for name, changed in (("large", array), ("also_large", array.T)):
+        value = loaded.graph.initializers[name]
+        value.const_value = onnx_ir.Tensor(changed, name=name)
+    whole = ir.to_proto(loaded).SerializeToString()
+    ir.save(loaded, tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_bytes() == whole
+    assert ir.to_bytes(loaded) == whole

@@ -7,9 +7,11 @@ without its large weights, whose bytes are then inserted. The concatenated chunk
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+import numpy as np
 import onnx
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
@@ -26,7 +28,7 @@ _NAME = onnx.TensorProto.NAME_FIELD_NUMBER
 
 
 def detach_weights(model: onnx_ir.Model) -> tuple[list[Change], dict[str, onnx_ir.TensorProtocol]]:
-    """Select the large initializers of the main graph that consist of raw bytes in a proto.
+    """Select the large initializers of the main graph that are arrays, or raw bytes in a proto.
 
     Returns:
         the changes that replace them by tensors without contents; and the initializers by name.
@@ -34,18 +36,43 @@ def detach_weights(model: onnx_ir.Model) -> tuple[list[Change], dict[str, onnx_i
     changes: list[Change] = []
     detached: dict[str, onnx_ir.TensorProtocol] = {}
     for name, value in model.graph.initializers.items():
-        tensor, raw = value.const_value, getattr(value.const_value, "raw", None)
-        if tensor is None or not isinstance(raw, onnx.TensorProto) or tensor.nbytes < _LARGE:
+        tensor = value.const_value
+        if tensor is None or tensor.nbytes < _LARGE or (empty := _without_contents(tensor)) is None:
             continue
+        # the tensor has its name in the last written model; others may share it under other names
+        empty.name = name
+        slot = Slot(tensor, partial(setattr, value, "const_value"), True)
+        changes.append((slot, onnx_ir.serde.TensorProtoTensor(empty)))
+        detached[name] = tensor
+    return changes, detached
+
+
+def _without_contents(tensor: onnx_ir.TensorProtocol) -> onnx.TensorProto | None:
+    """The proto of ``tensor`` without ``raw_data``; ``None`` if that is not its last field."""
+    if tensor.metadata_props:
+        return None
+    raw = getattr(tensor, "raw", None)
+    if isinstance(raw, onnx.TensorProto):
         empty = onnx.TensorProto(name=raw.name, data_type=raw.data_type, dims=raw.dims)
         size = empty.ByteSize() + len(_raw_data_header(tensor)) + tensor.nbytes
-        if raw.HasField("raw_data") and raw.ByteSize() == size and not tensor.metadata_props:
-            # the tensor has its name in the last written model; others may share it under other names
-            empty.name = name
-            slot = Slot(tensor, partial(setattr, value, "const_value"), True)
-            changes.append((slot, onnx_ir.serde.TensorProtoTensor(empty)))
-            detached[name] = tensor
-    return changes, detached
+        return empty if raw.HasField("raw_data") and raw.ByteSize() == size else None
+    if _array_of(tensor) is None or tensor.doc_string:
+        return None
+    return onnx.TensorProto(data_type=tensor.dtype.value, dims=tensor.shape.numpy())
+
+
+def _array_of(tensor: onnx_ir.TensorProtocol) -> np.ndarray | None:
+    """The array whose memory has the bytes that are written for ``tensor``, if there is one."""
+    array = tensor.raw if type(tensor) is onnx_ir.Tensor else None
+    if not isinstance(array, np.ndarray) or sys.byteorder != "little":
+        return None
+    is_whole = array.nbytes == tensor.nbytes and array.dtype.kind != "O"
+    return array if is_whole and array.flags.c_contiguous else None
+
+
+def _contents(weight: onnx_ir.TensorProtocol) -> bytes | memoryview:
+    array = _array_of(weight)
+    return weight.tobytes() if array is None else memoryview(array.reshape(-1).view(np.uint8))
 
 
 def chunks(model: bytes, weights: Mapping[str, onnx_ir.TensorProtocol]) -> Iterator[bytes | memoryview]:
@@ -74,7 +101,7 @@ def _graph_chunks(
     for part, weight in parts:
         yield part
         if weight is not None:
-            yield weight.tobytes()
+            yield _contents(weight)
 
 
 def _name(tensor: memoryview) -> str:
