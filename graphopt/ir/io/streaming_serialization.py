@@ -72,7 +72,7 @@ def _array_of(tensor: onnx_ir.TensorProtocol) -> np.ndarray | None:
 
 def _contents(weight: onnx_ir.TensorProtocol) -> bytes | memoryview:
     array = _array_of(weight)
-    return weight.tobytes() if array is None else memoryview(array.reshape(-1).view(np.uint8))
+    return weight.tobytes() if array is None else array.reshape(-1).view(np.uint8).data
 
 
 def chunks(model: bytes, weights: Mapping[str, onnx_ir.TensorProtocol]) -> Iterator[bytes | memoryview]:
