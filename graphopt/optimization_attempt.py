@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Unpack
 
 from graphopt import config, ir
@@ -34,6 +34,7 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import History
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline, own_passes, registry
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.option_table import pick_options
 
 if TYPE_CHECKING:

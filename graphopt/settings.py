@@ -6,13 +6,14 @@ import contextlib
 import json
 import typing
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import fields, make_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.option_table import Opt, check
 from graphopt.util.parse_values import Seconds, from_text
 from graphopt.util.weight_placement import PLACES, WeightPlacement

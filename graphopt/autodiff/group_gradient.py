@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from graphopt import ir
@@ -14,6 +14,7 @@ from graphopt.autodiff.split_joint import Split, SplitReport, split_joint
 from graphopt.context import Context, context_for
 from graphopt.ops import graphopt_operators
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

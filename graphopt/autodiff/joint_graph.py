@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
 from graphopt.model_arguments import copy
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The oldest opset that gradient rules support; older models are converted to it.
 OLDEST = 13

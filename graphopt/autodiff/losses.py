@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError, unknown
+from graphopt.util.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 
 from graphopt import ir
@@ -31,6 +31,7 @@ from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
@@ -19,6 +18,7 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.util.argument_checks import checked
 from graphopt.util.entry_points import extensions
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The result of a gradient rule: the cotangent of the first input, of the inputs in order, or of any values
 #: that the node or its bodies read; ``None`` for zero.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.autodiff.joint_graph import Joint, differentiate
@@ -16,6 +16,7 @@ from graphopt.autodiff.unranked_residuals import flatten_unranked
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Prefix of the names of residuals.
 SAVED = "saved."

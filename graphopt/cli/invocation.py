@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from graphopt.cli.output.console import Console
 from graphopt.diagnostics.record import Record
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt import ir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
 from graphopt.errors import ExitStatus, is_interruption
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds
 
 _TOTAL = "total"

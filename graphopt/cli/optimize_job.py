@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +16,7 @@ from graphopt.cli.option_groups import specialization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.conversion_warnings import conversions_recorded, warn_converted
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_bytes
 
 if TYPE_CHECKING:

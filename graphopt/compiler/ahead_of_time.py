@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -20,6 +20,7 @@ from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, PathLike
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.specialization.build_variants import Specialization, Specialized

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
@@ -11,6 +9,7 @@ from graphopt.errors import InvalidModel, RuntimeFailure, VerificationFailed
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session_options import recommended
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from graphopt.passes.base import PROFILED_GROUPS, SPECIALIZED_TYPES
 from graphopt.profile import Guard, Variant
 from graphopt.specialization.restrict_profile import Restricted, ranges_of
 from graphopt.specialization.specialize_inputs import annotate_inputs, profiled_inputs, specialize_inputs
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.specialization.measured_gain import MeasuredGain

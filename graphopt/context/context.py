@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphopt.context.observer import Action, Observer, Refusal
 from graphopt.context.pass_options import Options
 from graphopt.errors import PassFailed
 from graphopt.ops import graphopt_operators, traits
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.resource_budget import Budget
 
 if TYPE_CHECKING:

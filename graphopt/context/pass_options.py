@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, entries_of, loop_form, trips_of
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Context
 from graphopt.ops import traits
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Attributes of Scan with an entry per scanned input, and per stacked output.
 _BY_INPUT = ("scan_input_axes", "scan_input_directions")

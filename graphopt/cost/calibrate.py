@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.cost_model import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
@@ -22,6 +22,7 @@ from graphopt.timing import ratios
 from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
 from graphopt.timing.bench import cuda_options
 from graphopt.util.cpu_features import processor
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_seconds
 
 #: Name of the second session of the replaced nodes.

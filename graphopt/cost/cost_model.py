@@ -11,13 +11,13 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Version of the file format of tables.
 FORMAT = 2

@@ -7,9 +7,8 @@ that moves one byte of device memory. Unaligned rows slow down only the operatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.ort.devices import MatrixUnits
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import human_bytes
 
 #: Largest estimated ratio of times at which a product is padded: estimates are rough.

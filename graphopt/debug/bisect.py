@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.debug.checks import Check
@@ -26,6 +26,7 @@ from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Number of runs for searching a minimal set.

@@ -21,7 +21,7 @@ import math
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +40,7 @@ from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.guarded_groups import verify_with_groups
 from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier

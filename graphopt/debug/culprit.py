@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.print_changes import printed
 from graphopt.modeldiff.snapshot import Snapshot
 from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of lines of the neighbourhood.
 _SHOWN = 24

@@ -8,7 +8,6 @@ operands become outputs. The result depends neither on time nor on chance.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from graphopt.model_arguments import copy
 from graphopt.process.child import Child
 from graphopt.rewrite.rewrite_filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Sizes to which a dim is reduced, the smallest first.

@@ -12,7 +12,7 @@ import platform
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 from graphopt.util import npz
+from graphopt.util.lazy_dataclass import dataclass
 
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import onnx
@@ -22,6 +22,7 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.process.child import Child, ProcessCrashed
 from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The position of an event in the activity that it describes; a ``point`` has no duration.
 Phase = Literal["start", "end", "point"]

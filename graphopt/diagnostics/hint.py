@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The code of each hint, and the condition under which it is given.
 HINTS: dict[str, str] = {

@@ -14,7 +14,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt import ir
@@ -29,6 +29,7 @@ from graphopt.process.resource_usage import ResourceMeter
 from graphopt.profile import Profile
 from graphopt.settings import Settings
 from graphopt.transforms.profile.guard_groups import GuardGroups
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of hexadecimal digits of the digest of a profile.
 _DIGITS = 16

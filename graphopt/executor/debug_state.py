@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt.diagnostics.hint import Hint
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
 from graphopt.specialization.guard_counts import GuardCount
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_seconds
 
 #: Maximum length of the text of a pipeline, in characters.

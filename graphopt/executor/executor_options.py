@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Literal
 
 from graphopt.errors import UsageError
 from graphopt.profile import FusionStrategy, StrategyLike
 from graphopt.specialization.run_features import RunFeatures
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

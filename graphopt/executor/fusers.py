@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.errors import unknown
 from graphopt.ort.session import Optimizations
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

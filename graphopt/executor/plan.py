@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 
 #: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
 #: ``profiled``: for all inputs, and observes watched values; ``optimized``: for inputs that satisfy a guard.

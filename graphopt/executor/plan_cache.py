@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphopt.process import memory
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 from graphopt.specialization.ort_values import arrays_of
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class PlanCache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt import ir
 from graphopt.context import Refusal
@@ -19,6 +19,7 @@ from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
 from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.transforms.profile.instrument import Instrument
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

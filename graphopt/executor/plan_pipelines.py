@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.specialization.build_variants import FIRST
 from graphopt.transforms.profile.instrument import Instrument, Watch
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.executor.fusers import Fuser

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt import ir
 from graphopt.executor.plan import Plan
 from graphopt.specialization.instrumented_model import InstrumentedModel, Observed, lower_profiling_nodes
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(eq=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt.executor.watched_values import WatchedValues
 from graphopt.ir.signature import Signature
 from graphopt.profile import Pattern, Profile, observe, obstacle_to_specialization
 from graphopt.specialization.instrumented_model import Observed
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.profile import Profile, SpecializationKind
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.executor.plan_cache import GuardedPlans

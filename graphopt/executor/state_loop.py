@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from graphopt.specialization.ort_values import interfaces, ort_value, owning_val
 from graphopt.specialization.shared_buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import from_ort_value, native_feeds
 
 if TYPE_CHECKING:

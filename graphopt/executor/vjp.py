@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import native
 
 #: Maximum number of backward models for sets of absent cotangents; the least recently used one is dropped.

@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ from typing import Any, Protocol
 from graphopt.fusion.loops.ir import Element, Kernel
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Reports progress: the completed share, from 0 to 1 or unknown, and the current step.
 ProgressCallback = Callable[[float | None, str], None]

@@ -14,13 +14,14 @@ search for cycles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loop_nest import AffineMap, LoopNest
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.operator_table import EmitContext, Operator, find
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of nodes per cluster: larger kernels compile slowly, and gain nothing.
 _MOST_NODES = 96

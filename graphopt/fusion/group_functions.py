@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.context import Context, context_for
@@ -16,6 +16,7 @@ from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.lower_group import lower
 from graphopt.fusion.operator_table import only_moves
 from graphopt.ops import graphopt_operators
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Key in ``function.graph.meta``: the kernel, valid only if its name is the name of the function.
 _KERNEL = "graphopt.kernel"

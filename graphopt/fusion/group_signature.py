@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
@@ -17,6 +16,7 @@ from graphopt.context import Context
 from graphopt.errors import InvalidModel
 from graphopt.fusion.loops.ir import CantFuse, Element
 from graphopt.fusion.operator_table import element_of
+from graphopt.util.lazy_dataclass import dataclass
 
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:=\{([^}]*)\})?")
 

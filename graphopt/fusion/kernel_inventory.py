@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import prepare
 from graphopt.ort.devices import Device
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
@@ -19,6 +19,7 @@ from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.redundant_nodes import executed
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Fused operators of onnxruntime that are slower than kernels, by measured factors of 1.1 to 1.7.
 _SLOW = frozenset({"BiasGelu", "FastGelu"})

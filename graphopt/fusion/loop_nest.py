@@ -10,13 +10,14 @@ Reductions iterate over the *reduction loops*, on which the reduced value does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, divide_exactly, product
 from graphopt.fusion.loops.ir import CantFuse
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

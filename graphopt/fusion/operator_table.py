@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from graphopt.context import Context
 from graphopt.fusion.loop_nest import ONLY, AffineMap, LoopNest
 from graphopt.fusion.loops.ir import CantFuse, Element
 from graphopt.ops.traits import default_attribute
+from graphopt.util.lazy_dataclass import dataclass
 
 _PACKAGE = "graphopt.fusion.operators"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.errors import ResourceLimit
 from graphopt.inputs.dim_bindings import RANKS
 from graphopt.inputs.feeds import Feeds, Inputs
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Runs a model on feeds; returns the error, or ``None``.
 Attempt = Callable[[Feeds], str | None]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from graphopt.ir.signature import Port
 from graphopt.util.dim_expressions import expression, is_expression
+from graphopt.util.lazy_dataclass import dataclass
 
 Binding = Mapping[str, int]
 Shape = tuple[int, ...]

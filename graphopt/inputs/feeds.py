@@ -6,7 +6,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from graphopt.inputs.value_generator import BOUNDARY_DISTRIBUTIONS, Distribution
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
 from graphopt.util.conversion_warnings import warn_converted
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import native, numpy_type
 from graphopt.util.parse_values import parse_natural
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of choices of an input; an input compared with more constants does not select a branch.
 MOST_CHOICES = 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from graphopt import ir
@@ -11,6 +10,7 @@ from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim
 from graphopt.inputs.integer_range_analysis import ValueBounds
+from graphopt.util.lazy_dataclass import dataclass
 
 Kind: TypeAlias = Literal["equal", "broadcast", "least"]
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.inputs.operator_value_constraints import ValueRange, value_constraint
 from graphopt.ir.signature import type_text
 from graphopt.ops import traits
+from graphopt.util.lazy_dataclass import dataclass
 
 
 def value_ranges(model: ir.Model) -> dict[str, ValueRange]:

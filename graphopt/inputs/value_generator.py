@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.errors import UnsupportedModel
 from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.operator_value_constraints import ValueRange
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and also

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir, publish
@@ -21,6 +21,7 @@ from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

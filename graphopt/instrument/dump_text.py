@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.print_changes import WIDTH, Printed, change_dicts, heading, print_changes
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Table, counted, shortened, text_width
 
 #: Number of rules named in a summary or heading.

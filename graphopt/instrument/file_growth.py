@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_bytes
 
 #: Number of passes named.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
 from graphopt.ir.signature import Port, Signature
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

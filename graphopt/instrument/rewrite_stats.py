@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
@@ -14,6 +14,7 @@ from graphopt.instrument.model_summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Words in the reason of a refusal that indicate an obstacle.
 _TELLING = (

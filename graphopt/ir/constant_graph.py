@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, count
 from typing import Any
 
@@ -23,6 +23,7 @@ from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import CONSTANT_GRAPH, IR_VERSION, constant_of
 from graphopt.ir.nested_graphs import standard_version, with_bodies
 from graphopt.ir.region.clone import Cloner
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The first IR version in which an input may have a default.
 _DEFAULTS_SINCE = 4

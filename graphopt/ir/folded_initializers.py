@@ -9,7 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
@@ -25,6 +25,7 @@ from graphopt.ir.initializer_reads import (
     sources_of,
     tensor_of,
 )
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The metadata entry of a model file that contains the record.
 FOLDED = "graphopt:folded"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE, READ_RECORD, constant_of
 from graphopt.ir.nested_graphs import with_bodies
 from graphopt.ir.weights import hash_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.
 SOURCES = NAMESPACE + "sources"

@@ -7,7 +7,6 @@ passes could not interpret a model. Deprecated operators, and operators without 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from graphopt.errors import nearest_names
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.nested_graphs import Scopes, graphs_of
 from graphopt.ir.provenance import label
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt import ir
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

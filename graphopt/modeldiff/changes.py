@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from graphopt.ir.printer import Operand
 from graphopt.modeldiff.snapshot import Ident, Key, Line, Path, Snapshot, owner_of
+from graphopt.util.lazy_dataclass import dataclass
 
 Mark = Literal["-", "+", "~", " "]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
@@ -13,6 +12,7 @@ from graphopt.modeldiff.changes import Change, difference
 from graphopt.modeldiff.match_nodes import match
 from graphopt.modeldiff.print_changes import Printed, change_dicts, heading, print_changes
 from graphopt.modeldiff.snapshot import Line, Snapshot
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Table, counted
 
 _INTERFACE = ("format", "opset", "input", "output")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from graphopt import ir
 from graphopt.ir import printer
 from graphopt.ir.printer import Operand, Types
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The kind of a line; ``begin`` and ``end`` enclose graphs, bodies and functions.
 Kind = Literal["format", "opset", "producer", "order", "begin", "end", "input", "constant", "node", "output"]

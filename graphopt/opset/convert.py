@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +19,7 @@ import onnx.defs
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.opset.upgrade import ADAPTERS
+from graphopt.util.lazy_dataclass import dataclass
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 

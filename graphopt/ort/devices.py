@@ -8,7 +8,6 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphopt import config
 from graphopt.config import Settings
 from graphopt.errors import RuntimeFailure, unknown
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from types import ModuleType

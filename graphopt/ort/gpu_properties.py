@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from graphopt.ort.devices import Device, MatrixUnits
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Attributes of ``cuDeviceGetAttribute`` (cuda.h).
 _MAJOR, _MINOR = 75, 76

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from graphopt.errors import GraphoptError, UsageError
 from graphopt.ort.devices import CudaStatus, probe_cuda
 from graphopt.ort.target import Target
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Required distributions besides onnxruntime.
 _LIBRARIES = ("onnx", "onnx-ir", "numpy")

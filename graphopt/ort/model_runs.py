@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
@@ -12,6 +11,7 @@ from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -9,12 +9,13 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.utf8_path import utf8_path
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions

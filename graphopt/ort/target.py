@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort import known_kernels, session
 from graphopt.ort.devices import CPU, Device
 from graphopt.process.child import run_in_child
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt import ir

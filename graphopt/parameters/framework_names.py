@@ -8,7 +8,7 @@ contents identify them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters.lifting import Parameters
 from graphopt.parameters.recurrent_weights import RecurrentName, recurrent_names
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class FrameworkName(NamedTuple):

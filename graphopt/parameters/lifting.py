@@ -6,7 +6,7 @@ The counterpart of lifting and unlifting in torch.export.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from graphopt import ir
@@ -14,6 +14,7 @@ from graphopt.errors import UsageError
 from graphopt.parameters.check_folded_constants import check_folded_constants
 from graphopt.parameters.constant_nodes_to_initializers import constants_to_initializers
 from graphopt.parameters.selection import PARAMS, chosen
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import native
 from graphopt.util.parse_values import split_names
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 #: For each number of gates, the index in PyTorch of each gate of ONNX: i, o, f, c among i, f, c, o (LSTM),
 #: z, r, h among r, z, h (GRU), and the only gate of an RNN.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from graphopt.parameters.framework_names import NameMap, name_from_json
 from graphopt.parameters.lifting import Parameters, check_fits, update_record
 from graphopt.parameters.run_constants_model import compute_constants
 from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.missing_files import no_such_file
 
 #: The files of a folder.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from graphopt import ir
@@ -17,6 +17,7 @@ from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.partitioning.requires_grad import requires_grad, sources
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Reason to include a node in a group.
 MEMBER_REASON = "its operands require a gradient"

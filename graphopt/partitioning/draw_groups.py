@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from xml.sax.saxutils import escape
 
 from graphopt import ir
 from graphopt.instrument.graphviz import quoted
 from graphopt.partitioning.group_report import Group, Partitioned
 from graphopt.partitioning.propose_groups import edges, is_constant
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 _COLOURS = ("#a5d8ff", "#b2f2bb", "#ffec99", "#ffc9c9", "#d0bfff", "#99e9f2", "#fcc2d7", "#d8f5a2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
@@ -16,6 +16,7 @@ from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.view_membership import ViewMembership, membership_reason, view_memberships
 from graphopt.passes.pipelines import make_pipeline, registry
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Domains of functions that are groups, which are not inlined.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.partitioning.convex_groups import convex_groups, trimmed
 from graphopt.partitioning.policy_interface import Decision, Policy, Role
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.partitioning.propose_groups import Partition, Proposal
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Operators that move or relabel elements.
 _VIEWS = traits.VIEW - {"Identity"}

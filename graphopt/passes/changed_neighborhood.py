@@ -14,10 +14,10 @@ has bodies or functions, and if too many nodes changed or are near changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum distance, in nodes, between a change and a node that is visited again: more than the number of
 #: nodes that any rule inspects.

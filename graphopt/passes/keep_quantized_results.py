@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite import ort_qdq_miscompilation
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
+from graphopt.util.lazy_dataclass import dataclass
 
 _BY = "separate-quantized-pairs"
 

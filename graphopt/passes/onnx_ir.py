@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from graphopt import ir
@@ -11,6 +10,7 @@ from graphopt.context import Context
 from graphopt.ir.io.interoperability import PassBase, move_contents
 from graphopt.passes.base import Pass
 from graphopt.passes.import_paths import check_constructor, import_object
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.import_paths import import_object
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 _SECTION = re.compile(r"^(Attributes|Raises):$", re.MULTILINE)
 

@@ -14,7 +14,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from graphopt import ir
@@ -40,6 +40,7 @@ from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
 from graphopt.passes.unknown_names import unknown_step
 from graphopt.profile.annotations import value_requiring_gradient
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Maximum number of rewrites in one run of a pass: a constant plus a number per node; more rewrites count as

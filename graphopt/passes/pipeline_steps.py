@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import functools
 import importlib
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass, options_of
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.parse_values import from_text
 
 

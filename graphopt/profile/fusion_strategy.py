@@ -6,10 +6,10 @@ Modelled on ``FusionStrategy`` of PyTorch's profiling executor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.parse_values import parse_natural
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.value_profile import Dim, ValueProfile, has_type, is_symbol
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import numpy_type
 from graphopt.util.text_tables import counted
 

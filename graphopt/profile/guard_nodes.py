@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.value_profile import is_symbol
+from graphopt.util.lazy_dataclass import dataclass
 
 #: A position in the vector: the part of the vector for an input, and the offset in this part.
 _Position = tuple[tuple[str, str], int]

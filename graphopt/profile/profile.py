@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from graphopt.errors import InvalidModel, UsageError, unknown
 from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Signature
 from graphopt.profile.value_profile import ValueProfile, merged
+from graphopt.util.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 #: Version of the file format.

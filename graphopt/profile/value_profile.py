@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeGuard
 
@@ -13,6 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.ir.signature import Port, notation
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import LOW_TYPES, numpy_type
 
 #: Maximum number of elements of a tensor whose contents are recorded.

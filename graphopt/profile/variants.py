@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind
 from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile
 from graphopt.profile.value_profile import ANY, Dim, ValueProfile
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Unpack, cast
 
 from graphopt.cost.select_table import AUTO, is_automatic
@@ -14,6 +14,7 @@ from graphopt.ort.installation import version_of
 from graphopt.recorded_settings import plain_values
 from graphopt.settings import Settings, declarations, typed_setting
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The metadata entry of a model, outside of the namespace ``graphopt.``, which saving strips.
 KEY = "graphopt:settings"

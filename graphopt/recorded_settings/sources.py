@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.recorded_settings import artifacts, plain_values
 from graphopt.recorded_settings.record import OPTIMIZE, SettingsRecord
 from graphopt.settings import Settings, declarations
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.missing_files import no_such_file
 
 #: The source of a value that no source sets.

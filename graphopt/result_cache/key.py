@@ -15,6 +15,7 @@ from graphopt.result_cache.machine import machine_parts
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.settings import Settings, declarations
 from graphopt.util.disk_store import file_digest, key_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Options whose text can name modules with passes.
 _NAME_MODULES = ("pipeline", "pre_passes", "post_passes")
@@ -24,7 +25,7 @@ _VALUES = ("graphopt.inputs.", "graphopt.ort.")
 _FORMAT = "1"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Key:
     """The key of a result.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.settings import Settings
 from graphopt.util import model_suffixes
 from graphopt.util.disk_store import file_digest
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The key in ONNX files that names a file of external data.
 _LOCATION = b"location"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, Line, Table
 
 if TYPE_CHECKING:

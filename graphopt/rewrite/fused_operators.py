@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
 from graphopt.ops import graphopt_operators
 from graphopt.rewrite.rule import Rule
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

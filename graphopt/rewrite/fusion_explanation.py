@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite.fused_operators import Fused, fused_in
 from graphopt.rewrite.missed_fusions import Missed, missed_in
 from graphopt.rewrite.rule import Rule
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

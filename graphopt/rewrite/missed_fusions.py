@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from graphopt import ir
@@ -23,6 +23,7 @@ from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ onnxruntime 1.31 fails or changes results in four cases:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The operators after which onnxruntime inserts pairs.
 MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt import ir
 from graphopt.context import Context
@@ -11,6 +11,7 @@ from graphopt.ops import traits
 from graphopt.rewrite.compiled_pattern import Bindings
 from graphopt.rewrite.operand_checks import attribute_of, is_number, may_bind
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Maximum number of visited readers of a value.

@@ -23,10 +23,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import CodeType
 from typing import Any
+
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
 from typing import Any, Literal, TypeAlias
@@ -16,6 +15,7 @@ from graphopt.numerics import Numerics
 from graphopt.ops import traits
 from graphopt.rewrite.pattern import OpPattern, alternatives
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The return value of a rule's function: the replacement of the root's output (or outputs), or a refusal.
 Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal

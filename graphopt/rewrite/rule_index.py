@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from graphopt import ir
@@ -12,6 +12,7 @@ from graphopt.ops import traits
 from graphopt.rewrite.compiled_pattern import CompiledPattern, compiled
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The operator that produces an operand; empty for a value without a producer, ``None`` for a missing one.
 _Producer: TypeAlias = str | None

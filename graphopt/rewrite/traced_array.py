@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The first opset version in which onnxruntime has kernels for all operators of expressions.
 _EXPRESSIONS_SINCE = 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphopt import ir
@@ -13,6 +11,7 @@ from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.affine_layers import LAYERS, channels_of, folded_name, with_affine
 from graphopt.rules.building_blocks.broadcasting import along_axis, require_right_alignment
 from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphopt.rules.building_blocks.broadcasting import keeps_shape
 from graphopt.rules.building_blocks.computed_constants import affordable, limits
 from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
 from graphopt.rules.building_blocks.operands import operand, other_operand
+from graphopt.util.lazy_dataclass import dataclass
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.slices_and_pads import INT32_MAX, Range, slice_, slice_ranges
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @rule(

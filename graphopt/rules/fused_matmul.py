@@ -6,7 +6,7 @@ onnxruntime does the same when it creates a session: the benefit is a shorter mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product, zip_longest
 from typing import Any
 
@@ -21,6 +21,7 @@ from graphopt.rules.building_blocks.computed_constants import times_number
 from graphopt.rules.building_blocks.kernel_availability import require_kernel
 from graphopt.rules.building_blocks.operands import int_of
 from graphopt.rules.building_blocks.shape_equality import same_shape
+from graphopt.util.lazy_dataclass import dataclass
 
 _NAME = "FusedMatMul"
 _SIZE_HINT = "give the size: --dim, --dim-range"

@@ -7,7 +7,6 @@ polynomials.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
@@ -16,6 +15,7 @@ from graphopt.rules.building_blocks import polynomials
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal, require_kernel
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.shape_equality import require_shape_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum relative error of constants, which exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3

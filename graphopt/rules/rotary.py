@@ -6,7 +6,6 @@ Sizes: B batches, N heads, S positions, D elements of a head.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from graphopt.rules.building_blocks.reshape_targets import reshape
 from graphopt.rules.building_blocks.rotary_tables import is_doubled, tables_of
 from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 from graphopt.rules.building_blocks.slices_and_pads import Range, slice_, slice_ranges
+from graphopt.util.lazy_dataclass import dataclass
 
 _ROTARY = "RotaryEmbedding"
 #: The opset versions that introduced RotaryEmbedding, and ``allowzero`` of Reshape.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.building_blocks.axes import axis_of, perm_of
 from graphopt.rules.building_blocks.operands import int_of, operand, producer_of
 from graphopt.rules.building_blocks.slices_and_pads import INT64_MAX, slice_ranges
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

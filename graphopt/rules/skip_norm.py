@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
@@ -18,6 +17,7 @@ from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.kernel_availability import require_kernel
 from graphopt.rules.building_blocks.operands import operand, producer_of
 from graphopt.rules.building_blocks.shape_equality import same_shape
+from graphopt.util.lazy_dataclass import dataclass
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both operators: the result, two statistics that no kernel returns, and the sum.

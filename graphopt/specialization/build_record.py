@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.ort.devices import CPU, Device
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt import ir
 from graphopt.errors import GraphoptError
@@ -24,6 +24,7 @@ from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.variant_records import VariantRecord, read_variants
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Passes that a variant runs first, because its inputs may determine trip counts and branches.
 FIRST = ("inline-functions", "unroll-loops")

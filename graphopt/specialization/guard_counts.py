@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.specialization.export_body_values import export_body_value
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Operators whose nodes can return values of their bodies as outputs.
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

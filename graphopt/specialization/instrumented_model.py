@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from graphopt.specialization.export_body_values import export_body_value
 from graphopt.transforms.autodiff.lower_grad_of import LowerGradOf
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.scalar.dce import DeadCodeElimination
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of watched values of one model; more values require further models and runs.
 CHUNK = 1024

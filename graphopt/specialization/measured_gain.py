@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError
@@ -18,6 +18,7 @@ from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import claims_are_nearly_final
+from graphopt.util.lazy_dataclass import dataclass
 
 _GENERAL, _VARIANT = "general", "variant"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.context import context_for
@@ -11,6 +11,7 @@ from graphopt.control_flow.estimate_executed_nodes import GUARD_COST, estimate_e
 from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.profile.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs
+from graphopt.util.lazy_dataclass import dataclass
 
 
 def executed_nodes(model: ir.Model, guard: Guard) -> int:

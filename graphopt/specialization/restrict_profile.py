@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.errors import UsageError
@@ -14,6 +14,7 @@ from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.profile import Pattern, Profile
 from graphopt.util.dim_expressions import is_expression
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.parse_values import Range
 from graphopt.util.text_tables import counted
 

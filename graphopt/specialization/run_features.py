@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypedDict
 
 from graphopt.diagnostics.record import Record
@@ -11,6 +10,7 @@ from graphopt.ir.signature import Signature
 from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
 from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
 from graphopt.specialization.size_checks import SizeChecks
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class RunFeatureOptions(TypedDict, total=False):

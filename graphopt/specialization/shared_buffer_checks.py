@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt import ir
@@ -22,6 +21,7 @@ from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.output_shapes import OutputShapes, Shape
 from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt import ir
 from graphopt.profile import Guard
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

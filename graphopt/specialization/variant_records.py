@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile import Guard
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Metadata key of the records of a model's variants, outside of the namespace ``graphopt.``, which saving
 #: strips.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from graphopt.specialization.bundle.names import GENERAL_NAME
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.footprint import measure
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
 from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.variant_records import read_variants, record_variants
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier
 

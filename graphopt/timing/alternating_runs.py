@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.timing import ratios
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import LOW_TYPES, to_ort_value
 
 if TYPE_CHECKING:

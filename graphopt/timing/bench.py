@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from graphopt.ort.target import Target
 from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.numeric_traits import coarsest_of
 from graphopt.verification.output_comparison import Outcome, compare
 from graphopt.verification.tolerances import Tolerance

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from graphopt.process.child import Child
 from graphopt.timing import ratios
 from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
 from graphopt.timing.ratios import Band, Comparison
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Name of the original's second session; no model has this name.
 _TWIN = "\0twin"

@@ -9,7 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphopt.process.child import Child
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.timing import ratios
 from graphopt.timing.alternating_runs import Setup, known_feeds, runner
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of profiled runs, after one that is not counted.
 _PROFILED = 5

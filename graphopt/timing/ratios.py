@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
+from graphopt.util.lazy_dataclass import dataclass
 
 Conclusion = Literal["faster", "slower", "no difference", "too few processes"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from graphopt.errors import UsageError
 from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import as_parameters
 from graphopt.training.step_plan import Plan
+from graphopt.util.lazy_dataclass import dataclass
 
 _KEY = "graphopt.training"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.errors import UsageError, unknown
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

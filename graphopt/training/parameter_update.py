@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.body_gradient import as_output, declare
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.training.optimizers import Optimizer, ParameterStep
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Added to the norm, as in torch.nn.utils.clip_grad_norm_.
 _TINY = 1e-6

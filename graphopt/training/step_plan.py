@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Metadata key of the plan.
 KEY = "graphopt:training"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.parameter_update import Update
 from graphopt.training.step_plan import KEY, NEW, RATE, Plan
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.weight_placement import WeightPlacement
 
 

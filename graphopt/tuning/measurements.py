@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
 from graphopt.timing.ratios import Band, Comparison
 from graphopt.tuning.search_space import Group, Variant
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The reason for a missing measurement.
 LATE = "not measured: no time was left"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt import ir
 from graphopt.context import Action, Context
@@ -18,6 +18,7 @@ from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.rules import all_rules
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
 _FUSED = 23

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import graphopt
@@ -31,6 +31,7 @@ from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
 from graphopt.tuning.variant_search import search
 from graphopt.util.cpu_features import processor
 from graphopt.util.disk_store import Store, key_of
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_seconds
 
 #: Runs an attempt on a model in place; the result is verified, and repaired if necessary.

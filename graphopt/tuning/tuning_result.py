@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from graphopt.errors import ResourceLimit
@@ -15,6 +15,7 @@ from graphopt.tuning.measurements import Finding, Measurement
 from graphopt.tuning.search_space import Variant
 from graphopt.tuning.variant_search import TuningDecision
 from graphopt.util.disk_store import Store, key_of
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, Table, counted, flat, human_seconds, shortened
 
 #: Kind of the entries in the store.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
@@ -24,6 +24,7 @@ from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 from graphopt.timing.alternating_runs import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum size, in bytes, of a model that is compared after onnxruntime's optimizations.
 _LARGEST = 1 << 29

@@ -28,13 +28,14 @@ made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt.ort.session_options import SessionChoice
 from graphopt.tuning.measurements import Finding, Measurement, Measurer, conclusion
 from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.select_session_options import try_choices
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of rules of a harmful group that are tried one by one.
 _RULES = 4

@@ -14,11 +14,11 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt import publish
 from graphopt.errors import ResourceLimit, UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 _MAGIC = b"graphopt-store-1\n"
 _DIGEST = 32

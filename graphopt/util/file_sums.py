@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphopt.util.disk_store import file_digest
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The key of a JSON object with the checksum of its other entries.
 CHECKSUM = "checksum"

@@ -4,11 +4,11 @@ import dataclasses
 import re
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 #: The role of an option or setting in the result cache: ``key``: a part of the key; ``ignored``: it does not

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_bytes
 
 #: The beginning of the remark that the time limit was reached.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Self, TypeAlias
 from unicodedata import combining, east_asian_width
+
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Colours and other attributes of text on a terminal, which have no width.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from graphopt.ops import traits
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 from graphopt.verification.case import Case
 from graphopt.verification.empty_tensor_faults import Unreliable

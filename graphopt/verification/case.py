@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from graphopt.inputs.binding_search import ValidBinding
@@ -11,6 +11,7 @@ from graphopt.inputs.feeds import Feeds
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ir.signature import Signature
 from graphopt.process.child import ProcessCrashed
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.empty_tensor_faults import Unreliable
 from graphopt.verification.output_comparison import Deviation, nbytes
 from graphopt.verification.verdict import Row, Skipped

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.value_generator import Distribution
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of onnxruntime's optimization levels that are compared.
 LEVELS = 2

@@ -10,7 +10,6 @@ detection uses the sizes of operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +22,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ops import traits
 from graphopt.ort.model_runs import Runner
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Operators whose results may be empty for nonempty operands.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Range", "StringSplit"})

@@ -7,7 +7,6 @@ specification, or the reference evaluator confirms the candidate (:mod:`.ill_con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.case import Case
 from graphopt.verification.ill_conditioning import excuse_for
 from graphopt.verification.numeric_traits import NumericTraits

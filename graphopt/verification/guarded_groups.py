@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.numerics import Numerics
 from graphopt.ops import graphopt_operators
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.verdict import GroupComparison, Row, Verdict
 from graphopt.verification.verifier import Verifier, verify
 

@@ -13,9 +13,9 @@ part, and each part starts at values that an earlier part compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.session_memory import Weights
 
 #: Weights are large if they have more than this share of all weights' bytes.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
 
 from graphopt import ir
 from graphopt.ops import traits
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.tolerances import FloatType
 
 

@@ -6,11 +6,11 @@ Sequences, maps and optionals are flattened into their tensors first; their stru
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.tolerances import Tolerance
 
 Array = np.ndarray[Any, Any]

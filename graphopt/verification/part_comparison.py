@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from graphopt import ir
@@ -13,6 +13,7 @@ from graphopt.numerics import Numerics
 from graphopt.ort.loadable_model import beside_data
 from graphopt.ort.model_runs import RemoteRuns, Runner, SessionMemory
 from graphopt.ort.session import Optimizations
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case

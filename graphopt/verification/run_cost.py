@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis.cost import cost_of
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import TYPICAL, Dim, number, symbols
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.resource_budget import Budget
 
 #: Operations and bytes per second of CPU time, and seconds per node: approximate figures for one core.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.ort.model_runs import SessionMemory
 from graphopt.process import memory
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import human_bytes
 from graphopt.verification.verdict import Skipped
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from graphopt.numerics import Numerics
+from graphopt.util.lazy_dataclass import dataclass
 
 FloatType = Literal["float64", "float32", "float16", "bfloat16", "float8"]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.session import Optimizations
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: The cause of comparisons that are impossible for every candidate, and therefore are not gaps in a verdict.

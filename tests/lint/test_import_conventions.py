@@ -32,3 +32,16 @@ def test_the_environment_is_read_in_config_only() -> None:
         if reads.search(path.read_text()) and path != ROOT / "config.py"
     ]
     assert offenders == []
+
+
+def test_dataclasses_compile_their_constructor_on_first_use() -> None:
+    below_util = {"errors.py", "numerics.py", "publish"}  # layers that may not import it
+    own = re.compile(r"^from dataclasses import .*\bdataclass\b|^@dataclasses\.dataclass", re.MULTILINE)
+    offenders = [
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.relative_to(ROOT).parts[0] not in below_util
+        and own.search(path.read_text())
+        and "order=True" not in path.read_text()  # lazy_dataclass compares for equality only
+    ]
+    assert offenders == []

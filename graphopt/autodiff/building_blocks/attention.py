@@ -7,13 +7,14 @@ Sizes: B batches, N query heads, M key/value heads, S queries, T keys, and head 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class AttentionGradients(NamedTuple):

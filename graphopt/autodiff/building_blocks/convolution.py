@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Kernels with at most this many positions are correlated by matrix products. The alternative is a Conv with
 #: the narrow array as kernels. On one core, the products take 1/14 to 1/7 of the time of the Conv for 1x1

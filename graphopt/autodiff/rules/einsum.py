@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import vjp_to_inputs
 from graphopt.autodiff.rule_registry import Cotangents, gradient
+from graphopt.util.lazy_dataclass import dataclass
 
 _PAST_K, _PAST_V, _ENDS, _COS, _SIN, _POSITIONS, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
 #: Inputs that the CPU kernel does not support, or that imply quantized keys and values.

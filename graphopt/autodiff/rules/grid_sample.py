@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -13,6 +12,7 @@ from graphopt.autodiff.building_blocks.scatter import scatter_elements
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The taps of a point for each mode: offsets, in elements, from the last element before the point, and
 #: weights, polynomials in the distance from that element. Row k has the coefficients of the k-th power. Cubic

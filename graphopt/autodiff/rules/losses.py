@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt import ir
 from graphopt.autodiff.building_blocks.scatter import one_hot
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @gradient("SoftmaxCrossEntropyLoss")

@@ -6,8 +6,6 @@ Reads along an axis have the shape [regions, bins, reads]. The reads of both axe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from graphopt import ir
@@ -16,6 +14,7 @@ from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import decomposition, vjp_of_decomposition
 from graphopt.autodiff.rule_registry import Cotangents, gradient
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @decomposition("RoiAlign")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from graphopt.cli.options import completion_values, resolve_options, shared_opti
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError, unknown
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt import ir

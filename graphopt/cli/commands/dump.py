@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
 from graphopt.instrument.dump_formats import SUFFIXES, Format, format_by_suffix
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import writes_file
 from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Table, human_seconds
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from graphopt.cli.files import sample_model
 from graphopt.cli.files.check_output_paths import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.model_suffixes import suffixes
 from graphopt.util.text_tables import counted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from graphopt.result_cache.model_files import ModelFiles
 from graphopt.result_cache.not_cached import NotCached
 from graphopt.result_cache.stored_result import MODEL, StoredResult, write_report
 from graphopt.settings import Settings
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.weight_placement import WeightPlacement
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.specialization import VariantValues
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.recorded_settings.plain_values import omissions
+from graphopt.util.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from graphopt.cli.options import option_relations, resolve_options, shared_optio
 from graphopt.cli.options.parameter_types import Count, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Table, human_seconds
 
 _NEEDS_INPUTS = {"requires": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Runs, Seconds
 from graphopt.errors import RuntimeFailure
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Line
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from graphopt.cli.options import option_relations
 from graphopt.cli.options.parameter_types import Count, reads_data
 from graphopt.cli.options.shared_options import values_of
 from graphopt.errors import UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.api import Result

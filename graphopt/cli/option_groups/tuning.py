@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import Seconds
 from graphopt.optimize_options import OptimizeOptions
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.inputs.dim_bindings import Shape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from graphopt.diagnostics.record import Record
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, human_bytes
 
 if TYPE_CHECKING:

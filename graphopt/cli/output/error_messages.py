@@ -6,7 +6,7 @@ import contextlib
 import errno
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import click
 
 from graphopt.cli.output.console import say
 from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum length of a printed message, in characters.
 _LONGEST = 600

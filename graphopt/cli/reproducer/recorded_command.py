@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import click
 
 from graphopt import publish
 from graphopt.errors import InvalidModel, UsageError
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Options that a reproducer stores elsewhere, or omits.
 LEFT_OUT = ("save_repro", "assignments", "allow_external", "config_file")

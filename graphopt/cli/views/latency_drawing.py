@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
+
+from graphopt.util.lazy_dataclass import dataclass
 
 _LABELS, _BARS, _VALUES = 170, 420, 170
 _ROW, _BAR, _HEAD = 26, 16, 34

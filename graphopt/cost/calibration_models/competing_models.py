@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.cost.cost_model import Axis
 from graphopt.ort.session_options import SessionChoice
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import onnx

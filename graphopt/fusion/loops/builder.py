@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Instruction, Size, live_instructions, single
+from graphopt.util.lazy_dataclass import dataclass
 
 Number = int | float | bool
 

@@ -7,7 +7,7 @@ element (h, w) of an image is at ``W * h + w`` in both operands, so one loop ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt.fusion.loops.ir import (
     ONE,
@@ -20,6 +20,7 @@ from graphopt.fusion.loops.ir import (
     Store,
     live_instructions,
 )
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum size of an innermost loop over which operands may repeat, in elements.
 LONGEST_PERIOD = 64

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Cost of an instruction that compiles to dozens of machine instructions, relative to an addition.
 COSTLY = 8

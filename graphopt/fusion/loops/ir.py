@@ -26,9 +26,10 @@ import math
 import operator
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
+
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class CantFuse(Exception):

@@ -8,10 +8,9 @@ A softmax has three stages: the maximum; the sum of the exponentials, which are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt.fusion.loops.collapse import CollapsedNest
 from graphopt.fusion.loops.instructions import COSTLY, OPS
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

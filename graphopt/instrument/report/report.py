@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.context import Action
@@ -15,6 +15,7 @@ from graphopt.instrument.report import json, text
 from graphopt.instrument.report.variants import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, Table, counted, flat, human_bytes
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:

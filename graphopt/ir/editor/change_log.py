@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.value_uses import only_reader, readers
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of entries. After more edits, nearly all of a model is near an edit.
 _MAX_ENTRIES = 4096

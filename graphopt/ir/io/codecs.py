@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -23,6 +22,7 @@ from graphopt.ir.io.streaming_serialization import chunks, detach_weights
 from graphopt.ir.io.write_onnx_text import to_text
 from graphopt.ir.json import from_json, to_json
 from graphopt.util import model_suffixes
+from graphopt.util.lazy_dataclass import dataclass
 
 Chunks = Iterable[bytes | memoryview]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import onnx
 
 from graphopt.errors import UsageError
 from graphopt.ir.io.codecs import ONNX, codec_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Files in a bundle of ``graphopt compile``, and the commands that accept one.
 _BUNDLE = ("manifest.json", "general.onnx")

@@ -7,11 +7,11 @@ that a round trip preserves the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphopt.errors import InvalidModel
 from graphopt.ir.json.errors import Fault, expect, expect_int, nearest, quoted
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The key under which the parser records a duplicate key of an object; no field has this name.
 DUPLICATE = "\0twice"

@@ -10,6 +10,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.nested_graphs import bodies, with_bodies
 from graphopt.ir.provenance import record_origin
+from graphopt.util.lazy_dataclass import dataclass
 
 
 def captures(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
@@ -39,7 +40,7 @@ def _same(name: str) -> str:
     return name
 
 
-@dataclasses.dataclass
+@dataclass
 class Cloner:
     """Clones nodes. Outer values that are not in ``values`` are shared with the originals.
 

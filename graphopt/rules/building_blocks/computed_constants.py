@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +13,7 @@ from graphopt.rewrite import Match
 from graphopt.rewrite.traced_array import TracedArray
 from graphopt.rules.building_blocks.broadcasting import aligns_right
 from graphopt.rules.building_blocks.element_type_sets import FLOATS
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Bytes by which a new constant may exceed the constants that it replaces.
 _SLACK = 4096

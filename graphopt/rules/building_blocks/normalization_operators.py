@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from graphopt.rules.building_blocks.axes import axes_of, reduce
 from graphopt.rules.building_blocks.kernel_availability import require_kernel
 from graphopt.rules.building_blocks.normalization_patterns import MEANS
 from graphopt.rules.building_blocks.shape_equality import require_shape_of
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

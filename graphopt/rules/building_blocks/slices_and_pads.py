@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks.axes import all_normalized
 from graphopt.rules.building_blocks.operands import ints_of, operand
+from graphopt.util.lazy_dataclass import dataclass
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

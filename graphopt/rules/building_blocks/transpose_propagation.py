@@ -7,7 +7,7 @@ A Transpose by ``perm`` returns axis ``perm[i]`` of its operand as axis ``i``, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.ops import traits
@@ -18,6 +18,7 @@ from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.slices_and_pads import pad, padding_of, slice_, slice_ranges
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum size, in elements, of a constant that is transposed although it has other readers.
 _SMALL = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
@@ -11,6 +11,7 @@ from graphopt.rules.building_blocks import numeric_safety, quantizers
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap, mover_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of nodes of a region, which keeps the work linear.
 _MAX_NODES = 24

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.specialization.bundle.manifest import KernelFile
+from graphopt.util.lazy_dataclass import dataclass
 
 #: x86-64 levels of kernels, by the names of psABI levels.
 LEVELS = {"v2": 2, "v3": 3, "v4": 4}

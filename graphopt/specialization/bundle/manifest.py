@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from graphopt.specialization.build_record import OriginalFile
 from graphopt.specialization.bundle.names import GENERAL, GENERAL_NAME, MANIFEST, MARK, PLAN
 from graphopt.specialization.variant_records import VariantRecord
 from graphopt.util.file_sums import CHECKSUM, FileSum, checksum
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The format version that is written.
 VERSION = 3

@@ -10,7 +10,7 @@ bounded: runs of further shapes are not captured.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ from graphopt.ort.session import FATAL
 from graphopt.specialization.input_layout import distinct_elements, is_aligned
 from graphopt.specialization.ort_values import copy_on, empty_like, ort_value
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, RunOptions

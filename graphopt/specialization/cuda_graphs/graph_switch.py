@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt import ir
@@ -14,6 +14,7 @@ from graphopt.errors import RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.specialization.cuda_graphs.captured_graphs import CapturedGraphs, GraphOptions
 from graphopt.specialization.cuda_graphs.obstacles import obstacles
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

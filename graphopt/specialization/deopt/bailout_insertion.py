@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from graphopt import ir
 from graphopt.context import context_for
@@ -17,6 +17,7 @@ from graphopt.specialization.deopt.liveness import Live, is_fixed, live_at
 from graphopt.specialization.deopt.prefix_writer import PrefixWriter
 from graphopt.specialization.empty_model import empty_like
 from graphopt.util.argument_checks import checked
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

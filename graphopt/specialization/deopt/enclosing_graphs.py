@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, loop_form
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.exit_points import ExitPoint
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

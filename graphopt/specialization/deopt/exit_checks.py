@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 import numpy as np
@@ -18,6 +18,7 @@ from graphopt.profile.value_profile import ANY, is_symbol
 from graphopt.specialization.deopt.enclosing_graphs import Level
 from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.graph_writer import Writer
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.analysis.data_dependent_shapes import values_with_data_dependent_shapes
@@ -15,6 +15,7 @@ from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of
 from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.parse_values import parse_natural
 
 

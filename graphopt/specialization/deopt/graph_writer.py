@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.ir.signature import text_of_type
 from graphopt.specialization.deopt.liveness import is_fixed
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of elements of a constant of zeros; larger ones are computed by ConstantOfShape.
 _MOST_ZEROS = 64

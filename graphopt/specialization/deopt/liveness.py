@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.enclosing_graphs import Level
 from graphopt.specialization.deopt.exit_points import ExitPoint
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from graphopt import ir
@@ -18,6 +17,7 @@ from graphopt.control_flow.loops import LoopForm
 from graphopt.specialization.deopt.enclosing_graphs import Level
 from graphopt.specialization.deopt.graph_writer import Writer
 from graphopt.specialization.deopt.liveness import Live, type_of
+from graphopt.util.lazy_dataclass import dataclass
 
 _BOOL = ir.TensorType(ir.DataType.BOOL)
 _INT64 = ir.TensorType(ir.DataType.INT64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.context import Context, context_for
@@ -16,6 +16,7 @@ from graphopt.specialization.deopt.liveness import Live, is_given, live_at, type
 from graphopt.specialization.deopt.prefix_writer import PrefixWriter
 from graphopt.specialization.deopt.value_transfer import Transfer, scalar
 from graphopt.specialization.empty_model import copy_declaration, empty_like
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

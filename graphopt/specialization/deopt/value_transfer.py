@@ -7,11 +7,11 @@ be declared in this case. Such a tensor is transferred as two vectors, its eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.graph_writer import Writer
+from graphopt.util.lazy_dataclass import dataclass
 
 #: First opset in which Reshape has ``allowzero``.
 _ALLOWS_ZERO = 14

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from graphopt.profile.annotations import annotate
 from graphopt.profile.profile import check_profile
 from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodiffSubgraphs
 from graphopt.transforms.autodiff.differentiate import Differentiate
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

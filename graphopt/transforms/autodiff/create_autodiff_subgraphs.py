@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -15,6 +14,7 @@ from graphopt.partitioning.propose_groups import Partition, propose_all
 from graphopt.partitioning.view_membership import remark_on_views, view_memberships
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -11,6 +10,7 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._assumed_facts import assumed_facts
 from graphopt.transforms.profile._unguardable_groups import inline_unguardable_groups
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

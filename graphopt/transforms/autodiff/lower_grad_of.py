@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from graphopt.context import Context, Refusal
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, walk_gradients
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, is_zero
 from graphopt.transforms.profile._profiling_nodes import obstacle, supports_profiling, watch
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

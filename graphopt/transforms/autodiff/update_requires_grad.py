@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -10,6 +9,7 @@ from graphopt.autodiff.reverse_mode import may_be_float
 from graphopt.context import Context
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

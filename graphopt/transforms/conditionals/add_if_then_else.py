@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from graphopt.control_flow.if_branches import Branches, branches_of
 from graphopt.control_flow.speculation import cannot_fail
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Operators that are too expensive to evaluate speculatively.
 _HEAVY = frozenset({"Gemm", "MatMul"})

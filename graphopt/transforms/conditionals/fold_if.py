@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.if_branches import branches_of, inline_branch
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

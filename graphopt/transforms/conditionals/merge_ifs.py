@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Action, Context
 from graphopt.control_flow.if_branches import Branches, branches_of, insert_if, positions
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

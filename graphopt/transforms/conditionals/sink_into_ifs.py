@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -10,6 +9,7 @@ from graphopt.context import Context
 from graphopt.control_flow.if_branches import branches_of, insert_if, positions
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Groups of operators: two adjacent operators of one group merge, or cancel each other.
 _GROUPS = (frozenset(traits.RESHAPES), frozenset({"Transpose"}))

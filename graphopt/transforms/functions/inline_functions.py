@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of nodes of an inlined model; a model that would exceed this is not changed.
 _MAX_NODES = 1_000_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 _Key = tuple[str, str, str]
 

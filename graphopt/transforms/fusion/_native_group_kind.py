@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

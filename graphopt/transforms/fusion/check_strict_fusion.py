@@ -7,7 +7,6 @@ The counterpart of ``CheckStrictFusion`` in PyTorch's JIT executor, which checks
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -20,6 +19,7 @@ from graphopt.rewrite.missed_fusions import Missed, missed_in
 from graphopt.rewrite.partial_match import display_name
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

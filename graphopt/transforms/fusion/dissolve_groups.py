@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -13,6 +12,7 @@ from graphopt.numerics import Numerics
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import COPIED_BYTES
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: IR version from which initializers need not be inputs.
 _INITIALIZERS_SINCE = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -19,6 +18,7 @@ from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.view_membership import remark_on_views, view_memberships
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, obstacle_to_groups
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ unchanged function if an older library contains it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -14,6 +13,7 @@ from graphopt.context import Context
 from graphopt.fusion.group_functions import name_of, note_signatures, signatures_of
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 _Key = tuple[str, str, str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -14,6 +13,7 @@ from graphopt.passes.base import Pass
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.transforms.inference._inference_forms import NoInferenceForm, inference_form, trains
 from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Maximum number of names in a remark.

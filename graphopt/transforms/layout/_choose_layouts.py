@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt.transforms.layout._dataflow import Dataflow, Reading, Site, Tensor
 from graphopt.transforms.layout._permutations import Perm, Placement, after, compose, identity, significant
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.min_cut import Network
 
 #: Maximum number of rounds of moves, and of proposed layouts for each tensor, which keep the time linear.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
@@ -11,6 +10,7 @@ from graphopt.control_flow.if_branches import branches_of
 from graphopt.control_flow.loops import LoopForm, entries_of, loop_form
 from graphopt.transforms.layout._dataflow import Site, Use
 from graphopt.transforms.layout._permutations import Perm, Placement, identity
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
@@ -20,6 +20,7 @@ from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap
 from graphopt.transforms.layout._operator import Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, compose, identity
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The name of the pass, for reasons and records.
 NAME = "layout"

@@ -7,7 +7,6 @@ inference, with its measured ratios of times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis.cost import cost_of
@@ -17,6 +16,7 @@ from graphopt.ort.devices import Capabilities
 from graphopt.rewrite.operand_checks import attribute_of
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.transforms.layout._channels_last_operators import has_kernel
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Relative times of convolutions with the channels last, by kind.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt.analysis.symbolic import Dim
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Axis ``i`` of the result is axis ``perm[i]`` of the operand.
 Perm = tuple[int, ...]

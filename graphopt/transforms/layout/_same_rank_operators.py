@@ -7,7 +7,6 @@ adds operators to :mod:`graphopt.rules.building_blocks.transpose_propagation`, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.transpose_propagation import Mover, is_cheap, mover_of
 from graphopt.transforms.layout._operator import Inputs, Operator, SameRank
 from graphopt.transforms.layout._permutations import Perm, Placement, identity
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

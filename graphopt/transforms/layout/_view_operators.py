@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from graphopt.rules.building_blocks.operands import int_of, operand
 from graphopt.rules.building_blocks.reshape_targets import nonzero_dims, reshape, reshape_target
 from graphopt.transforms.layout._operator import Inputs, Operator
 from graphopt.transforms.layout._permutations import Perm, Placement, identity, inverse
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

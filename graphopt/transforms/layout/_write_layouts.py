@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from graphopt.rules.building_blocks.reshape_targets import reshape_target
 from graphopt.transforms.layout._choose_layouts import Assignment
 from graphopt.transforms.layout._dataflow import NAME, NodeSite, Reading, Site, Tensor, Use
 from graphopt.transforms.layout._permutations import Perm, after, identity, significant
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Declared sizes, or names, of the axes of a value.
 _Sizes: TypeAlias = list[int | str | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from graphopt import ir
@@ -21,6 +21,7 @@ from graphopt.transforms.layout._quantized_units import keep_quantized_units
 from graphopt.transforms.layout._same_rank_operators import same_rank_operator
 from graphopt.transforms.layout._view_operators import view_operator
 from graphopt.transforms.layout._write_layouts import write_layouts
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The opset version from which operators broadcast like numpy.
 _SINCE = 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -10,6 +9,7 @@ from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, loop_form, trips_of
 from graphopt.control_flow.speculation import cannot_fail
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Operators without cost. Nodes without inputs, such as Constant, are never moved alone.
 _STAY = frozenset({"Identity", "Optional"})

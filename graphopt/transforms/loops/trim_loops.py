@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, declare_shape, loop_form, rebuild
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Before this opset version, a Loop needs a carried value.
 _CARRIES_NOTHING = 11

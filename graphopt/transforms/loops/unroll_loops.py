@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from graphopt.control_flow.known_trip_count import Iterations, StackedOutput, it
 from graphopt.control_flow.loops import declare_shape
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of nodes that a run may add to a small model; a larger model may at most double.
 _BUDGET = 4096

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
@@ -21,6 +21,7 @@ from graphopt.transforms.opset._attribute_references import (
     variants_of,
 )
 from graphopt.transforms.opset._single_node_model import model_of, type_text
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import onnx
@@ -15,6 +14,7 @@ from graphopt.opset import convert
 from graphopt.passes.base import CHOSEN_OPSET, Pass
 from graphopt.transforms.opset._lost_kernels import lost_kernels
 from graphopt.transforms.opset._node_conversion import NodeConversion, conversion_of
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

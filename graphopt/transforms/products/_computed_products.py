@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from graphopt.partitioning.propose_groups import edges
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.transforms.products._product_sums import Tree, is_only_summand, trees_of
 from graphopt.transforms.products._shared_input_products import is_quantized
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Cases of the table of costs, by the index of the shared operand.
 SHARED_CASES = ("computed, shared input", "computed, shared matrix")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ from graphopt.cost.padded_products import Padding, Product
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.traced_array import TracedArray, concatenate, tensor_to_compute, trace
 from graphopt.transforms.products._shared_input_products import is_quantized
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Products, with the attributes by which an operand is stored as its transpose.
 _OPERATORS = {

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.transforms.products._shared_input_products import Member, drop, joined, members_of
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

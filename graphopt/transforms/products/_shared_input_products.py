@@ -7,7 +7,7 @@ a subsequent Add of a constant. Members with equal keys can be merged.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from graphopt.context import Context, Dim
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.traced_array import TracedArray, concatenate, tensor_to_compute, trace
 from graphopt.rules.building_blocks.quantizers import is_quantizer
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

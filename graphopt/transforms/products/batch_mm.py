@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from graphopt import ir
@@ -14,6 +14,7 @@ from graphopt.passes.base import Pass
 from graphopt.transforms.products import _computed_products as computed
 from graphopt.transforms.products import _product_sums as sums
 from graphopt.transforms.products import _shared_input_products as sides
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -16,6 +15,7 @@ from graphopt.ort.devices import TENSOR_CORES, MatrixUnits
 from graphopt.ort.gpu_properties import gpu_properties, matrix_units
 from graphopt.passes.base import Pass
 from graphopt.transforms.products._padded_product import NotPaddable, PaddableProduct
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

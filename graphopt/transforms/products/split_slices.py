@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from graphopt.rewrite.match import Match
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rules.building_blocks.quantizers import is_quantizer
 from graphopt.rules.building_blocks.slices_and_pads import slice_ranges
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

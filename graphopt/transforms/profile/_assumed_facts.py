@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, symbols
@@ -13,6 +12,7 @@ from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.transforms.profile.eliminate_guards import EliminateGuards
 from graphopt.transforms.profile.insert_guards import InsertGuards
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, declared_name
@@ -17,6 +17,7 @@ from graphopt.profile.annotations import is_annotation
 from graphopt.profile.value_profile import ANY
 from graphopt.profile.value_profile import Dim as ProfiledDim
 from graphopt.transforms.profile._assumed_facts import AssumedFacts
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Passes that use the facts; also applied to the general version, for the comparison.
 _SIMPLIFY = (

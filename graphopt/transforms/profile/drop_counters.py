@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -10,6 +9,7 @@ from graphopt.context import Context
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

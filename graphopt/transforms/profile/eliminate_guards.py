@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -11,6 +10,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.profile.annotations import assertion_of
 from graphopt.transforms.profile._compare_assertions import is_implied
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

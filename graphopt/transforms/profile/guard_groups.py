@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.profile._shared_branch_constants import share_branch_constants
 from graphopt.transforms.profile._specialized_region import SpecializedRegion, specialize_region
 from graphopt.transforms.profile._unguardable_groups import inline_unguardable_groups
+from graphopt.util.lazy_dataclass import dataclass
 
 #: First opset with the operators that guards need, and first IR version with initializers in branches.
 _OPSET, _IR_VERSION = 11, 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotation_of, assertion_of, guard_attributes, is_annotation
 from graphopt.profile.value_profile import ANY, Dim, is_symbol
 from graphopt.transforms.profile._compare_assertions import conflict, is_implied
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from graphopt.transforms.profile._profiling_nodes import (
     supports_profiling,
     watch,
 )
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
@@ -17,6 +16,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.guard_nodes import GuardNodes
+from graphopt.util.lazy_dataclass import dataclass
 
 
 class _Lowered(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.profile.clear_profile import ClearProfile
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile.specialize_types import DECLARED
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

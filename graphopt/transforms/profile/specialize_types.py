@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
 from graphopt.transforms.conditionals.fold_if import FoldIf
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Metadata key of a specialized input: the dims that it declared before, as JSON.
 DECLARED = f"{graphopt_operators.PROFILE_NOTES}declared"

@@ -8,7 +8,6 @@ the key-value cache of a decoder, the effect is the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from graphopt import ir
@@ -18,6 +17,7 @@ from graphopt.errors import VerificationFailed
 from graphopt.inputs.shared_buffer_pairs import parse_pair, resolve_pairs
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 
 _OWN_BUFFERS = "give them buffers of their own"
 #: Operators whose kernels in onnxruntime read each element before they write the one at the same position.

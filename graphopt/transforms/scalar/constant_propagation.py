@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar
@@ -25,6 +24,7 @@ from graphopt.transforms.scalar._foldable import (
     remark_unfolded,
     varying_outputs,
 )
+from graphopt.util.lazy_dataclass import dataclass
 
 _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from graphopt import ir
@@ -12,6 +12,7 @@ from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
 from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

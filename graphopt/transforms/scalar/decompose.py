@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, wraps
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from graphopt.rewrite import Builder, Match, Outcome
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules, all_rules, extension_decompositions
+from graphopt.util.lazy_dataclass import dataclass
 
 #: By fuser, the operators to expand by default on the CPU, with the minimum number of elements of their
 #: first input. onnxruntime has no kernel for GroupNormalization, and a slow one for ReduceLogSumExp. These

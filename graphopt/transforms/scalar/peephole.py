@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from graphopt import ir
@@ -11,6 +11,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

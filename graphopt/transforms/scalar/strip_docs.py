@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
 #: Key prefixes of exporters' annotations on the origin of nodes: stack traces, module paths.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphopt.context import Context, Dim, Refusal
 from graphopt.control_flow.loops import LoopForm, loop_form, rebuild, symbols_outside, varying_symbol
 from graphopt.passes.base import Pass
 from graphopt.rewrite.replacement_builder import Builder
+from graphopt.util.lazy_dataclass import dataclass
 
 _READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 from graphopt.transforms.sequences.gather_loop_lists import GatherLoopLists
 from graphopt.transforms.sequences.index_split_lists import IndexSplitLists
+from graphopt.util.lazy_dataclass import dataclass
 
 _FAMILIES = ("optional", "sequence", "sequence_mutation")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
@@ -10,6 +9,7 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.fusion.backend import Backend, Features, ProgressCallback
+from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from graphopt.fusion.backends.c.schedule import Schedule

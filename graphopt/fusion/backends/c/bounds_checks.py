@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import ZERO, Access, Kernel, Port, Segment, Size, live_instructions, product
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Literal
 
 from graphopt import config
 from graphopt.errors import FULL, NoCompiler, ResourceLimit, RuntimeFailure
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Arguments of all compilations. NaN, infinities and -0.0 are preserved: no ``-ffast-math``. Operations are
 #: not contracted (kernels use ``fma`` explicitly), so that all levels round equally.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import frexp, inf, isinf, isnan
 
 from graphopt.fusion.backends.c.preamble import Lanes
 from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Element, Instruction, single
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Vector types in C, without suffix; that of a bool depends on the compared type.
 NAMES = {Element.F32: "f32", Element.I8: "i8", Element.U8: "u8", Element.I32: "i32", Element.I64: "i64"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from graphopt.fusion.backends.c.preamble import Lanes
@@ -10,6 +9,7 @@ from graphopt.fusion.loops.collapse import CollapsedNest, collapse, moved_last, 
 from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
 from graphopt.fusion.loops.reduction_stages import StagePlan, plan_stages
+from graphopt.util.lazy_dataclass import dataclass
 
 #: An innermost loop of at most this size is too short for vectors; so is one that reduces at most this many
 #: elements.

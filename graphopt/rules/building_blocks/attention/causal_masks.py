@@ -8,7 +8,7 @@ operators.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rules.building_blocks.operands import int_of, ints_of, operand, producer_of
 from graphopt.rules.building_blocks.shape_equality import same_shape
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum length of the chain of nodes followed from a mask to its sources.
 _MAX_DEPTH = 24

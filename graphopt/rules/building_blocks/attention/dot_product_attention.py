@@ -6,7 +6,7 @@ T keys, D elements of a head.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from graphopt.rules.building_blocks.attention.scores_and_masks import (
 )
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.shape_equality import WIDENED, relation_hint, same_shape
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum magnitude of the other scores, relative to the mask constant, for which the constant dominates.
 _MASK_DOMINANCE = 1e-3

@@ -6,7 +6,7 @@ Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.analysis import symbolic
@@ -18,6 +18,7 @@ from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.reshape_targets import reshape, reshape_target
 from graphopt.rules.building_blocks.shape_equality import same_shape
 from graphopt.rules.building_blocks.slices_and_pads import Range, slice_
+from graphopt.util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.cost import Decision
 from graphopt.rewrite import Match
 from graphopt.rules.building_blocks.axes import perm_of
+from graphopt.util.lazy_dataclass import dataclass
 
 MULTI_HEAD, STANDARD, GROUPED = "MultiHeadAttention", "Attention", "GroupQueryAttention"
 

@@ -6,7 +6,6 @@ Sizes: B batches, N heads, S queries, T keys, D elements of a head.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.numerics import Numerics
@@ -14,6 +13,7 @@ from graphopt.rewrite import Match
 from graphopt.rules.building_blocks.attention.heads import unmerged, unmerged_keys
 from graphopt.rules.building_blocks.computed_constants import times_number
 from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Mask constants up to this leave no weight to masked scores, for scores of any usual magnitude.
 MINUS_INFINITY = -1e30
