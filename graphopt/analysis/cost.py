@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, product, typical_size
 from graphopt.ops import traits
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.resource_budget import Budget
 
 #: Time limit of shape inference, in seconds. Values beyond this limit have unknown shapes and no cost.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
@@ -12,6 +11,7 @@ from graphopt.analysis.cost import NodeCost, cost_of, has_formula
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
+from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.resource_budget import Budget
 
 #: Bytes per element, by the name of the type in a profile.

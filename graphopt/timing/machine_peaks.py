@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt.timing import ratios
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The type whose peak applies to operations of other types: of the same width, or converted before.
 _COMPARED = {

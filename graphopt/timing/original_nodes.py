@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from graphopt import ir
 from graphopt.ops import traits
+from graphopt.util.lazy_dataclass import dataclass
 
 #: The name of a node that replaces another by the blocked layout: the name of its output, the kind of the
 #: replaced node, and a number if the name exists (onnxruntime, nchwc_transformer.cc).

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from graphopt.timing.original_nodes import map_to_originals
 from graphopt.timing.roofline import Roofline, roofline
 from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Minimum and maximum number of profiled runs, after one that does not count.
 _LEAST_RUNS, _MOST_RUNS = 7, 50

@@ -7,13 +7,14 @@ Source: Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from graphopt import ir
 from graphopt.timing import ratios
 from graphopt.timing.kernel_costs import KernelCost
 from graphopt.timing.machine_peaks import Peaks
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Share of a peak below which a kernel is far from it.
 FAR = 0.5

@@ -1,7 +1,7 @@
 """The decorator ``dataclass``, whose classes compile their constructor on first use.
 
-``dataclasses.dataclass`` compiles six methods of each frozen class. For the hundreds of classes of graphopt,
-of which a run creates objects of few, these compilations took a quarter of the time of a short run. Here,
+``dataclasses.dataclass`` compiles six methods of each frozen class. A run creates objects of few of
+graphopt's hundreds of classes, and these compilations took a quarter of the time of a short run. Here,
 ``__init__`` is compiled when it is first accessed, and all other methods are closures. ``fields``,
 ``replace``, ``asdict`` and ``is_dataclass`` of the standard library apply to these classes too.
 """
