@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
 import pytest
 
+import graphopt
 from graphopt import ir
 from tests.model_testing import parse, run_pipeline
 
@@ -86,3 +88,33 @@ def test_masks_keep_the_form_that_onnxruntime_recognizes() -> None:
     )
     run_pipeline(model, "O2")
     assert sum(node.op_type == "Unsqueeze" for node in model.graph) == 2
+
+
+@pytest.mark.parametrize(
+    ("opset", "options", "operator"),
+    [
+        (17, {}, "SimplifiedLayerNormalization"),
+        (17, {"portable": True}, None),
+        (17, {"target_opset": 23}, "RMSNormalization"),
+        (23, {}, "RMSNormalization"),
+    ],
+)
+def test_the_checker_rejects_only_the_operator_of_onnxruntime(
+    opset: int, options: dict[str, Any], operator: str | None, tmp_path: Path
+) -> None:
+    root = ROOT if opset < 18 else ROOT.replace("<axes = [-1]>(p)", "(p, last)")
+    constants = (
+        CONSTANTS if opset < 18 else CONSTANTS.replace("<float two", "<int64[1] last = {-1}, float two")
+    )
+    text = (
+        f"g (float[B, 4, 8] x) => (float[B, 4, 8] y) {constants} {{ {root} n = Div(x, s) y = Mul(n, gamma) }}"
+    )
+    result = graphopt.optimize(parse(text, opset=opset), pipeline="O3", **options).model
+    found = {node.op_type for node in result.graph} & {"SimplifiedLayerNormalization", "RMSNormalization"}
+    assert found == ({operator} if operator else set())
+    if operator == "SimplifiedLayerNormalization":
+        with pytest.raises(onnx.checker.ValidationError, match="No Op registered for Simplified"):
+            onnx.checker.check_model(ir.to_proto(result))
+    else:
+        onnx.checker.check_model(ir.to_proto(result), full_check=True)
+    assert runtime_operators(result, tmp_path).keys() & {"SimplifiedLayerNormalization", "RMSNormalization"}
