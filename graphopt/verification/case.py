@@ -30,6 +30,8 @@ class Case:
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         drift: per output and tensor, the largest deviation from ``off`` in repeated runs; empty if there were
             none.
+        unsteady: indices of outputs whose bits differ in a repeated run; if ``drift`` is 0, these are the
+            signs of zeros or the bits of NaN.
         random: indices of outputs that change from run to run by more than the tolerance.
         random_shapes: indices of outputs whose shapes also change.
         varying: indices of outputs that differed in every run. Random numbers that are drawn from few values,
@@ -53,6 +55,7 @@ class Case:
     random_shapes: frozenset[int] = frozenset()
     varying: frozenset[int] = frozenset()
     drift: list[list[float]] = field(default_factory=list)
+    unsteady: frozenset[int] = frozenset()
     input_sensitivity: list[list[Deviation]] | None = None
     rounding_sensitivity: list[list[Deviation]] | None = None
     empty: bool = False

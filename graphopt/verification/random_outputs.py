@@ -44,8 +44,9 @@ def find_unsteady_outputs(case: Case, cases: Cases, original: Runner) -> bool:
 
     Outputs that change by more than the tolerance contain unwritten memory or a state, and count as random in
     all ``cases``. Smaller changes are the ``drift`` of this case: they result from threads that add numbers
-    in another order, for example. A model without random operators is repeated only after a difference,
-    because runs are slow. A case that fails in such a repetition is skipped: it is ``flaky``.
+    in another order, for example. Signs of zeros and bits of NaN may also change. A model without random
+    operators is repeated only after a difference, because runs are slow. A case that fails in such a
+    repetition is skipped: it is ``flaky``.
     """
     if not case.repeated:
         case.repeated = True
@@ -56,7 +57,7 @@ def find_unsteady_outputs(case: Case, cases: Cases, original: Runner) -> bool:
             what = f"{case.distribution} inputs at {case.binding}"
             cases.skipped.append(Skipped(what, ORIGINAL_FAILS, str(failure)))
         _share_unreproducible_outputs(cases.found)
-    return bool(case.random) or any(map(any, case.drift))
+    return bool(case.random or case.unsteady)
 
 
 def _share_unreproducible_outputs(cases: Sequence[Case]) -> None:
@@ -79,6 +80,7 @@ def repeat(case: Case, original: Runner, times: int) -> None:
         except ResourceLimit:  # the first run took almost all of the time limit
             return
         changed = _differing(off, other)
+        case.unsteady |= frozenset(changed)
         moved = [largest_deviations(a, b) for a, b in zip(off, other, strict=True)]
         known = case.drift or moved
         case.drift = [list(map(max, old, new)) for old, new in zip(known, moved, strict=True)]

@@ -175,10 +175,12 @@ class Changes(Gives):
         return [self._result(self._runs)]
 
 
-def compared(original: Callable[[int], Any], candidate: Any, *, bits: bool = False) -> list[bool]:
+def compared(
+    original: Callable[[int], Any], candidate: Any, *, bits: bool = False, default: Any = None
+) -> list[bool]:
     runner = Changes(original)
     (off,) = runner.run("off", {})
-    cases = Cases([Case("", "normal", {}, [off], [off], [[0.0]])])
+    cases = Cases([Case("", "normal", {}, [off], [off if default is None else default], [[0.0]])])
     comparison = CandidateComparison(
         ["y"],
         Gives(candidate),
@@ -214,6 +216,34 @@ def test_noise_of_the_original_is_allowed_in_the_candidate() -> None:
     assert compared(noisy, VALUES * np.float32(1 + 2e-4)) == [True, True]
     assert compared(noisy, VALUES * np.float32(1 + 2e-3)) == [False, False]
     assert compared(noisy, noisy(2), bits=True) == [True, True]
+
+
+ZEROS = np.array([0.0, 0.0, 1.0], np.float32)
+OTHER_ZEROS = np.array([-0.0, 0.0, 1.0], np.float32)
+
+
+def test_signs_of_zeros_count_without_optimizations_unless_they_change_in_the_original() -> None:
+    def steady(run: int) -> Any:
+        return ZEROS
+
+    def noisy(run: int) -> Any:
+        return OTHER_ZEROS if run % 2 else ZEROS
+
+    assert compared(steady, OTHER_ZEROS) == [False, True]
+    assert compared(noisy, ZEROS) == compared(noisy, OTHER_ZEROS) == [True, True]
+    assert compared(noisy, ZEROS, bits=True) == [True, True]
+    assert compared(noisy, ZEROS + np.float32(1e-3)) == [False, False]
+
+
+def test_the_signs_of_zeros_of_a_default_session_do_not_affect_the_comparison_without_optimizations() -> None:
+    assert compared(lambda run: ZEROS, ZEROS, default=OTHER_ZEROS) == [True, True]
+    assert compared(lambda run: ZEROS, OTHER_ZEROS, default=OTHER_ZEROS) == [False, True]
+
+
+def test_bits_of_nan_that_change_in_the_original_may_change() -> None:
+    first, second = (np.array([bits, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00000))
+    assert compared(lambda run: first, second, bits=True) == [False, True]
+    assert compared(lambda run: second if run % 2 else first, first, bits=True) == [True, True]
 
 
 def test_an_original_that_changes_by_more_than_the_tolerance_is_random() -> None:
