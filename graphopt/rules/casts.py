@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
+from graphopt.rewrite import Builder, Exact, Match, Outcome, ort_cast_before_product, rule
 
 _T = ir.DataType
 #: Bits of integers, and of the significands of floats; integers up to 2**bits are exact.
@@ -122,3 +124,12 @@ def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -
         if twice.tobytes() != cast.tobytes():
             return m.no("onnxruntime rounds the number twice, by way of float")
     return op.ConstantOfShape(shape, value=cast)
+
+
+@rule(lambda op, x, c: op.Cast(op.Transpose(x, tag="transpose"), c.rest(), tag="cast"), numerics=Exact)
+def cast_before_transpose(op: Builder, m: Match, x: ir.Value, c: Any) -> Outcome:
+    """Cast(Transpose(x)) → Transpose(Cast(x)), if onnxruntime would crash at a MatMul of the result."""
+    transpose = m.node("transpose")
+    if not ort_cast_before_product.crashes(m.cx, m.root, transpose):
+        return m.no("onnxruntime loads it", x)
+    return op.like(transpose, [op.like(m.root, [x])])
