@@ -10,7 +10,8 @@
 verifies the result on the CPU, and counts the attentions, normalizations and rotary embeddings that became
 one operator. float16 models are optimized for CUDA, because onnxruntime's kernels for CPUs support few
 operators of this type; no GPU is required. ``time`` compares the latency of the float32 models of torch's
-exporters before and after, for a prompt and for one decoding step.
+exporters before and after, for a prompt and for decoding steps. Steps are also timed in a model that is
+optimized for one new token (``--dim seq=1``).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ FUSED = {
     "rotary": ("RotaryEmbedding",),
 }
 #: Batches, past and new tokens of the timed runs.
-RUNS = {"prompt": (1, 0, 128), "step": (1, 128, 1)}
+RUNS = {"prompt": (1, 0, 128), "step at 128": (1, 128, 1), "at 1024": (1, 1024, 1)}
 
 
 def _ranges(model: ir.Model) -> dict[str, tuple[int, int | None]]:
@@ -132,27 +133,40 @@ def feeds(path: Path, batch: int, past: int, new: int) -> dict[str, np.ndarray]:
     return found
 
 
-def latency_rows(decoder: Decoder, path: Path, limits: RaceLimits) -> list[object]:
-    """A row of the table of latencies: ratios to the original's time for a prompt and a step."""
+def _optimized(path: Path, target: Path, **dims: int) -> str:
+    """The path of the result of -O3 with sizes ``dims``, without verification."""
+    ranges = {name: limits for name, limits in _ranges(ir.load(path)).items() if name not in dims}
+    model, _ = api.optimize(path, pipeline="O3", verify=False, dim_ranges=ranges, dims=dims)
+    ir.save(model, target)
+    return str(target)
+
+
+def latency_row(decoder: Decoder, path: Path, limits: RaceLimits) -> list[object]:
+    """A row of the table of latencies: ratios to the original's time for a prompt and steps."""
     row: list[object] = [f"{decoder.architecture}, {decoder.exporter}"]
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "after.onnx"
-        model, _ = api.optimize(path, pipeline="O3", verify=False, dim_ranges=_ranges(ir.load(path)))
-        ir.save(model, target)
+        general = _optimized(path, Path(folder) / "general.onnx")
+        step = _optimized(path, Path(folder) / "step.onnx", seq=1)
         for sizes in RUNS.values():
-            sources = {"original": str(path), "graphopt": str(target)}
+            sources = {"original": str(path), "graphopt": general} | (
+                {"seq=1": step} if sizes[2] == 1 else {}
+            )
             timing = compare_speed(sources, Setup(feeds(path, *sizes), threads=1), limits)
-            comparison = timing.speeds["graphopt"].comparison
-            assert comparison is not None
-            slower = " slower" if comparison.conclusion == "slower" else ""
-            band = f"{timing.band.low:.2f} … {timing.band.high:.2f}"
-            row += [f"{timing.speeds['original'].p50:.2f}", f"{comparison.ratio:.2f}{slower}", band]
+            row.append(f"{timing.speeds['original'].p50:.2f}")
+            for name in list(sources)[1:]:
+                comparison = timing.speeds[name].comparison
+                assert comparison is not None
+                slower = " slower" if comparison.conclusion == "slower" else ""
+                row.append(f"{comparison.ratio:.2f}{slower}")
+            row.append(f"{timing.band.low:.2f} … {timing.band.high:.2f}")
     return row
 
 
 def latency_table(rows: list[list[object]]) -> str:
     """The table of latencies."""
-    header = ["decoder", *(text for run in RUNS for text in (f"{run} (ms)", "ratio", "band"))]
+    header = ["decoder"]
+    for name, (_, _, new) in RUNS.items():
+        header += [f"{name} (ms)", "ratio", *(["`seq=1`"] if new == 1 else []), "band"]
     table = doc_tables.markdown_table(header, rows)
     return f"{table}\n\nRatios to the original's time, on {doc_tables.machine()}."
 
@@ -189,7 +203,7 @@ def main() -> None:
     else:
         rows = []
         for decoder, path in chosen:
-            rows.append(latency_rows(decoder, path, RaceLimits(processes=arguments.processes)))
+            rows.append(latency_row(decoder, path, RaceLimits(processes=arguments.processes)))
             print(*rows[-1], file=sys.stderr, flush=True)
         text, section = latency_table(rows), "decoder-latency"
     doc_tables.publish(arguments, section, text, {"table": text})

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
+from graphopt.rules.building_blocks.attention.heads import heads_of
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.computed_constants import times_number
 from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.reshape_targets import reshape
 from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 
 Values = Sequence[ir.Value | None]
+
+#: The bias of the scores among the inputs of MultiHeadAttention after queries, keys and values.
+_SCORE_BIAS = 2
 
 
 @fusion(
@@ -122,3 +129,55 @@ def packed_projections(op: Builder, m: Match, x: ir.Value, more: Values) -> Outc
             m.root.op_type, inputs, dict(m.root.attributes), domain=m.root.domain, outputs=len(m.root.outputs)
         )
     )
+
+
+def _attention_of_repeated_keys(
+    op: Any, q: Any, k: Any, v: Any, more: Any, ka: Any, ke: Any, kr: Any, va: Any, ve: Any, vr: Any
+) -> Any:
+    """MultiHeadAttention whose keys and values are repeated for groups of query heads."""
+    keys = op.Reshape(op.Expand(op.one_of("Unsqueeze", "Reshape")(k, ka.rest()), ke), kr, tag="keys")
+    values = op.Reshape(op.Expand(op.one_of("Unsqueeze", "Reshape")(v, va.rest()), ve), vr, tag="values")
+    return op.domain(ir.MICROSOFT).MultiHeadAttention(q, keys, values, more.rest())
+
+
+@fusion(_attention_of_repeated_keys, exclusive=False, anchors=("Expand",))
+def group_queries(op: Builder, m: Match, q: ir.Value, more: Values) -> Outcome:
+    """MultiHeadAttention(q, repeat(k), repeat(v)) → MultiHeadAttention(groups(q), k, v), for one position.
+
+    The queries of the heads that share keys become further queries of one head, so that the keys and values
+    are read once, and not copied. With several positions, which need as many threads as there are heads, and
+    read each key several times anyway, the operator would run on fewer threads.
+    """
+    shape = m.shape(q)
+    keys, values = (heads_of(m, m.node(name).outputs[0]) for name in ("keys", "values"))
+    if keys is None or values is None or keys.shared is None or values.shared is None:
+        return m.no("keys and values are not repeated for groups of heads", q)
+    (_, heads, _, size), (_, count, _, value_size) = keys.shape, values.shared.shape
+    sizes = [heads, size, count, value_size]
+    if not all(isinstance(number, int) for number in sizes) or keys.shared.shape[1] != count:
+        return m.no("keys and values are repeated for other heads", q)
+    if shape is None or len(shape) != 3 or shape[1] != 1:
+        name = None if shape is None or len(shape) != 3 else symbolic.declared_name(shape[1])
+        hint = None if name is None else f"--dim {name}=1, for a model of decoding steps"
+        return m.no("there may be several positions of queries, whose heads run in parallel", q, hint=hint)
+    others = [value for index, value in enumerate(more) if index != _SCORE_BIAS]
+    if any(value is not None for value in others) or any(map(ir.is_read, m.root.outputs[1:])):
+        return m.no("it has a bias, a mask or a past besides the bias of scores", q)
+    assert isinstance(heads, int) and isinstance(size, int) and isinstance(count, int)
+    assert isinstance(value_size, int)
+    groups = heads // count
+    apart = op.Transpose(reshape(op, m, q, [0, count, groups, size]), perm=[0, 2, 1, 3])
+    inputs = [reshape(op, m, apart, [0, groups, count * size]), keys.shared.as_split(op, m)]
+    inputs.append(values.shared.as_split(op, m))
+    if len(more) > _SCORE_BIAS and (bias := more[_SCORE_BIAS]) is not None:
+        dims = m.shape(bias)
+        if dims is None or len(dims) != 4 or dims[1] not in (1, heads) or dims[2] != 1:
+            return m.no("the bias of scores has an unknown shape", bias)
+        if dims[1] == 1:
+            bias = op.Expand(bias, np.array([1, 1, groups, 1]))
+        else:
+            bias = reshape(op, m, bias, [0, count, groups, 0])
+        inputs += [None, None, bias]  # type: ignore[list-item]
+    result = op.fused(op.like(m.root, inputs, num_heads=count))
+    by_groups = reshape(op, m, result, [0, groups, count, value_size])
+    return reshape(op, m, op.Transpose(by_groups, perm=[0, 2, 1, 3]), [0, 1, heads * value_size])
