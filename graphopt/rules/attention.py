@@ -32,6 +32,8 @@ from graphopt.rules.building_blocks.numeric_safety import may_approximate
 _GROUPED_SIZES = 8
 #: The opset version that introduced Attention.
 _STANDARD_SINCE = 23
+#: The lowest float, which many models use as the constant of masks.
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def _nan_guarded_attention(op: Any, s: Any, v: Any, zero: Any) -> Any:
@@ -82,6 +84,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
         causal=found.causal,
         shared=found.k.shared is not None,
         heads=found.score_shape[1],
+        capped=found.softcap > 0 and found.score_shape[2] != 1,
     )
     chosen = choose(m, found.q.tensor, possible, work)
     if not chosen:
@@ -96,39 +99,61 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
     x = found.v.tensor  # has the type of the result; queries may be converted to it
     own = kernel_refusal(m, MULTI_HEAD, x, in_float=True)
-    names = [MULTI_HEAD] if own is None else []
-    if names and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
+    names = [MULTI_HEAD] if own is None and not found.softcap else []
+    if own is None and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
         names.append(GROUPED)
     standard = kernel_refusal(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
-    standard = standard or _unfit_for_standard(m, found)
+    standard = standard or _unfit_for_standard(m, found, may_raise_mask=not names)
     if standard is None:
         names.append(STANDARD)
-    return names or (own if own is not None and not m.cx.options.portable else standard) or names
+    uses_own = own is not None and not m.cx.options.portable and not found.softcap
+    return names or (own if uses_own else standard) or names
 
 
-def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
+def _unfit_for_standard(m: Match, found: Attention, *, may_raise_mask: bool) -> Refusal | None:
     """The refusal if onnxruntime's kernel of Attention does not compute ``found``.
 
-    The kernel fails if the scale is not positive or a dim is 0. For queries whose keys are all masked, it
-    returns 0, even if the mask constant is finite.
+    The kernel fails if the scale is not positive or a dim is 0. For queries whose scores are all minus infinity
+    or the lowest number of their type, it returns 0.
+
+    Args:
+        may_raise_mask: whether a mask of lowest numbers may be replaced by one of greater numbers.
     """
     if found.scale <= 0:
         return m.no("onnxruntime's Attention requires a scale above 0", found.q.tensor)
     sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
     empty = [dim for dim in sizes if not symbolic.known_nonzero(dim)]
     if empty:
-        names = [symbolic.declared_name(dim) for dim in empty]
-        hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
+        names = [name for dim in empty if (name := symbolic.declared_name(dim)) is not None]
+        others = [dim for dim in empty if symbolic.declared_name(dim) is None]
+        is_enough = all(any(name in symbolic.symbols(dim) for name in names) for dim in others)
+        hint = " ".join(f"--dim-range {name}=1:" for name in names) if is_enough else None
         named = ", ".join(map(str, empty))
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
-    # a guard against NaN also returns 0 if all keys are hidden, by minus infinity
-    lows = [0.0 if found.guarded and mask.low == -math.inf else -mask.low for mask in found.masks]
-    lows += [max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
-    if not sum(lows) <= -MINUS_INFINITY:
+    least, is_half = _least_term(m, found), m.dtype(found.v.tensor) == ir.DataType.FLOAT16
+    is_hidden = not least > float(np.finfo(np.float16).min) if is_half else not least >= MINUS_INFINITY
+    if is_hidden and not (may_raise_mask and _can_raise_mask(m, found)):
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0", found.q.tensor
         )
     return None
+
+
+def _least_term(m: Match, found: Attention) -> float:
+    """A lower bound of the sum of biases and masks."""
+    # a guard against NaN also returns 0 if all keys are hidden, by minus infinity
+    lows = [0.0 if found.guarded and mask.low == -math.inf else mask.low for mask in found.masks]
+    lows += [-max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
+    return sum(lows)
+
+
+def _can_raise_mask(m: Match, found: Attention) -> bool:
+    """Whether masks of the lowest float can be replaced by the next greater number.
+
+    It also leaves no weight to masked keys, and equal weights if all keys are masked.
+    """
+    is_float = m.dtype(found.v.tensor) == ir.DataType.FLOAT
+    return is_float and not found.guarded and _least_term(m, found) >= _LOWEST
 
 
 def _fits_grouped(m: Match, found: Attention) -> bool:
@@ -174,10 +199,14 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
 def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
     """The standard Attention: on rows if all three operands have rows, otherwise by heads."""
     bias = bias_of(op, m, found)
+    if bias is not None and not _least_term(m, found) >= MINUS_INFINITY:
+        bias = op.Max(bias, np.nextafter(np.float32(_LOWEST), np.float32(0)))
     q, k, v = found.q, found.k.shared or found.k, found.v.shared or found.v
     if k.shape[1] != v.shape[1]:
         k, v = found.k, found.v
     attributes: dict[str, Any] = {"scale": found.scale}
+    if found.softcap:
+        attributes["softcap"] = found.softcap
     if found.causal:
         attributes["is_causal"] = 1
     if found.upcast:
@@ -205,6 +234,8 @@ def _group_query_attention(op: Builder, m: Match, found: Attention) -> Outcome:
         lengths = op.Expand(op.Sub(total, one), op.Gather(op.Shape(rows), np.array([0])))
     inputs = [rows, k.as_rows(op, m), v.as_rows(op, m), None, None, lengths, total]
     attributes = {"num_heads": found.q.shape[1], "kv_num_heads": k.shape[1], "scale": found.scale}
+    if found.softcap:
+        attributes["softcap"] = found.softcap
     # twice as fast without the outputs of present keys and values
     result = op.fused(op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT))
     return _split(op, m, result, found)

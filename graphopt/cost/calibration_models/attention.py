@@ -18,6 +18,8 @@ from graphopt.cost.cost_model import Axis
 
 _HEADS, _SIZE, _GROUPS = 8, 64, 2
 _HIDDEN = _HEADS * _SIZE
+#: The limit of capped scores, as in Gemma 2.
+_CAP = 50.0
 _SPLIT = """
     qs = Reshape(q, heads) qh = Transpose<perm = [0, 2, 1, 3]>(qs)
     ks = Reshape(k, key_heads) kt = Transpose<perm = [0, 2, 3, 1]>(ks)
@@ -66,6 +68,23 @@ def _causal_attention(length: int) -> CompetingModels:
     return _self_attention(
         length, "mask", causal=", unidirectional = 1", grouped=grouped, constants=constants
     )
+
+
+def _capped_attention(length: int) -> CompetingModels:
+    """Causal attention whose scores are capped by Tanh, which MultiHeadAttention does not compute."""
+    capped = f"softcap = {_CAP}"
+    unfused = f"""y:3 | {_SPLIT} product = MatMul(qh, kt) scaled = Mul(product, scale)
+        divided = Div(scaled, cap) bounded = Tanh(divided) capped = Mul(bounded, cap) score = Add(capped, mask)
+        p = Softmax<axis = -1>(score) weighted = MatMul(p, vh) {_JOIN}"""
+    texts = {
+        UNFUSED: unfused,
+        "Attention": f"""y:3 | y = Attention<q_num_heads = {_HEADS}, kv_num_heads = {_HEADS}, is_causal = 1,
+            {capped}>(q, k, v)""",
+        "GroupQueryAttention": f"""y:3 | y = com.microsoft.GroupQueryAttention<{_COUNTS},
+            kv_num_heads = {_HEADS}, {capped}>(q, k, v, , , last, total)""",
+    }
+    constants = {"mask": _causal_mask(length), "cap": np.float32(_CAP), **_key_counts(length)}
+    return competing_models(texts, _rows(length), {**_SHAPES, **constants})
 
 
 def _self_attention(
@@ -170,5 +189,6 @@ SUBJECTS = (
     Subject("attention", "causal", (_LENGTH,), _causal_attention),
     Subject("attention", "grouped", (_LENGTH,), _grouped_attention),
     Subject("attention", "one head", (_LENGTH,), _one_head),
+    Subject("attention", "capped", (_LENGTH,), _capped_attention),
     Subject("attention", "past", (_LENGTH,), _attention_to_past),
 )

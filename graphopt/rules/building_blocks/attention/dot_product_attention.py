@@ -49,6 +49,7 @@ class Attention:
         terms: other masks and biases of the scores, last first.
         guarded: whether the result is 0, not NaN, for queries whose keys are all masked.
         upcast: whether the softmax is computed in float32 for a narrower type.
+        softcap: the number c if scores x are replaced by ``c * tanh(x / c)`` before the terms; 0 for none.
     """
 
     q: Heads
@@ -60,6 +61,7 @@ class Attention:
     guarded: bool = False
     upcast: bool = False
     merged: bool = False
+    softcap: float = 0.0
 
     @property
     def biases(self) -> tuple[ir.Value, ...]:
@@ -116,7 +118,14 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     if scores.widened:
         q, k = q.converted(ir.DataType.FLOAT), k.converted(ir.DataType.FLOAT)
     found = Attention(
-        q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
+        q,
+        k,
+        values,
+        scores.scale * of_q * of_k,
+        guarded=guarded,
+        upcast=upcast,
+        merged=rank == 3,
+        softcap=scores.softcap,
     )
     for term in scores.terms:
         _require_broadcast(m, tensor_of(term), without_heads(found, found.score_shape))

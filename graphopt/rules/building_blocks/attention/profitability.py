@@ -25,6 +25,7 @@ class Workload:
         causal: whether the causal flag of the operators is set.
         shared: whether several heads share keys and values.
         heads: the number of query heads.
+        capped: whether scores are capped by Tanh, for several queries.
     """
 
     keys: Dim
@@ -33,10 +34,13 @@ class Workload:
     causal: bool
     shared: bool
     heads: Dim | None = None
+    capped: bool = False
 
     @property
     def case(self) -> str:
         """The closest case in the table of costs."""
+        if self.capped:
+            return "capped"
         if self.shared:
             return "grouped"
         if self.heads == 1:

@@ -57,6 +57,7 @@ class Scores:
         k_transposed: whether ``k`` is [B, N, D, T], not [B, N, T, D].
         terms: biases and masks, last first.
         widened: whether the product is converted from half precision to float before the terms are added.
+        softcap: the number c of ``c * tanh(scores / c)``, computed before the terms are added; 0 for none.
     """
 
     q: ir.Value
@@ -65,6 +66,7 @@ class Scores:
     scale: float = 1.0
     terms: tuple[Term, ...] = ()
     widened: bool = False
+    softcap: float = 0.0
 
 
 def tensor_of(term: Term) -> ir.Value:
@@ -79,7 +81,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
         parts: whether batches and heads are merged in the products; they may be separate elsewhere.
     """
     terms: list[Term] = []
-    scale, widened = 1.0, False
+    scale, widened, softcap = 1.0, False, 0.0
     while True:
         node = value.producer()
         fused = node is not None and _is_fused_product(m, node)
@@ -103,13 +105,16 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
                 if queries is None or keys is None:
                     m.refuse("queries or keys are not merged batches and heads", q)
                 q, (k, transposed) = queries, keys if transposed else (keys[0], not keys[1])
-            return Scores(q, k, transposed, scale * alpha * of_q * of_k, tuple(terms), widened)
+            scale *= alpha * of_q * of_k * (softcap or 1.0)
+            return Scores(q, k, transposed, scale, tuple(terms), widened, softcap)
         if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif _widens(m, node) and not parts:
             widened, value = True, node.inputs[0]  # type: ignore[assignment]
         elif node.op_type in ("Add", "Where") and widened:
             m.refuse("a bias or mask is narrower than the softmax", value)
+        elif node.op_type in ("Add", "Where") and softcap:
+            m.refuse("a bias or mask precedes the Tanh that caps the scores", value)
         elif node.op_type in ("Add", "Where") and scale != 1.0:
             m.refuse("the bias or mask is scaled with the scores", value)
         elif node.op_type == "Add":
@@ -127,8 +132,8 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
             value = mask.kept
         elif parts and (source := unmerged(m, value)) is not None:
             value = source
-        elif node.op_type == "Tanh":
-            m.refuse("Tanh caps the scores, which the fused operators do not compute", value)
+        elif node.op_type == "Tanh" and not softcap and scale > 0:
+            softcap, scale, value = scale, 1.0, node.inputs[0]  # type: ignore[assignment]
         else:
             m.refuse(f"{node.op_type} is not part of attention", value)
 
