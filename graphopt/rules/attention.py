@@ -45,7 +45,8 @@ def _nan_guarded_attention(op: Any, s: Any, v: Any, zero: Any) -> Any:
 @fusion(
     lambda op, s, v: op.MatMul(op.Softmax(s, tag="softmax"), v),
     _nan_guarded_attention,
-    lambda op, s, v, upcast: op.MatMul(op.Cast(op.Softmax(op.Cast(s, tag="upcast"), tag="softmax")), v),
+    lambda op, s, v: op.MatMul(op.Cast(op.Softmax(op.Cast(s, tag="upcast"), tag="softmax")), v),
+    lambda op, s, v: op.MatMul(op.Cast(op.Softmax(s, tag="softmax"), tag="narrowed"), v),
     anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxscript:gqa", "onnxruntime:AttentionFusion"),
 )
@@ -68,10 +69,14 @@ def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value)
 def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
     """The fused operator for the attention at the root, or a refusal."""
     within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
-    upcast = within == ir.DataType.FLOAT and given in HALVES
-    if m.dtype(s) != given or (within != given and not upcast):
+    in_float = within == ir.DataType.FLOAT and given in HALVES
+    upcast, narrows = (in_float and m.dtype(s) == dtype for dtype in (given, within))
+    if not upcast and not narrows and not m.dtype(s) == given == within:
         return m.no("scores, values and softmax differ in type, beyond a softmax computed in float", s)
-    found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
+    if narrows and m.cx.target.device.capabilities.is_host:
+        return m.no("converting all values to float takes longer on CPUs than the fusion saves", v)
+    narrowed = given if narrows else None
+    found = attention_of(m, s, v, guarded=guarded, upcast=upcast, narrowed=narrowed)
     if found.guarded and found.masks and has_float_inputs(m):
         return m.no("masked scores may be NaN, which an added mask does not hide", found.q.tensor)
     possible = _possible(m, found)
@@ -79,7 +84,7 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
         return possible
     work = Workload(
         keys=found.score_shape[3],
-        dtype=m.dtype(found.v.tensor),
+        dtype=within if narrows else given,
         masked=bool(found.terms),
         causal=found.causal,
         shared=found.k.shared is not None,
@@ -90,14 +95,16 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
     if not chosen:
         return m.no(chosen.reason, found.q.tensor, hint=chosen.hint)
     result = _MAKERS[chosen.op or ""](op, m, found)
-    if isinstance(result, Refusal) or nodes_saved(m, op.made) >= 0:
+    repeats = found.k.shared is not None and found.score_shape[2] == 1  # ``group-queries`` removes that
+    if isinstance(result, Refusal) or repeats or nodes_saved(m, op.made) >= 0:
         return result
     return m.no("converting the operands takes more operators than the fusion saves", found.q.tensor)
 
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators of the target that compute ``found``."""
-    x = found.v.tensor  # has the type of the result; queries may be converted to it
+    # values have the type of the result, to which queries may be converted; the weights may be wider
+    x = found.v.tensor if found.narrowed is None else m.node("softmax").outputs[0]
     own = kernel_refusal(m, MULTI_HEAD, x, in_float=True)
     names = [MULTI_HEAD] if own is None and not found.softcap else []
     if own is None and _fits_grouped(m, found) and kernel_refusal(m, GROUPED, x) is None:
@@ -130,13 +137,18 @@ def _unfit_for_standard(m: Match, found: Attention, *, may_raise_mask: bool) -> 
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if is_enough else None
         named = ", ".join(map(str, empty))
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
-    least, is_half = _least_term(m, found), m.dtype(found.v.tensor) == ir.DataType.FLOAT16
+    least, is_half = _least_term(m, found), _dtype(m, found) == ir.DataType.FLOAT16
     is_hidden = not least > float(np.finfo(np.float16).min) if is_half else not least >= MINUS_INFINITY
     if is_hidden and not (may_raise_mask and _can_raise_mask(m, found)):
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0", found.q.tensor
         )
     return None
+
+
+def _dtype(m: Match, found: Attention) -> ir.DataType | None:
+    """The type in which the operator computes ``found``."""
+    return m.dtype(found.v.tensor) if found.narrowed is None else ir.DataType.FLOAT
 
 
 def _least_term(m: Match, found: Attention) -> float:
@@ -152,8 +164,7 @@ def _can_raise_mask(m: Match, found: Attention) -> bool:
 
     It also leaves no weight to masked keys, and equal weights if all keys are masked.
     """
-    is_float = m.dtype(found.v.tensor) == ir.DataType.FLOAT
-    return is_float and not found.guarded and _least_term(m, found) >= _LOWEST
+    return _dtype(m, found) == ir.DataType.FLOAT and not found.guarded and _least_term(m, found) >= _LOWEST
 
 
 def _fits_grouped(m: Match, found: Attention) -> bool:
@@ -216,7 +227,9 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
         attributes |= {"q_num_heads": q.shape[1], "kv_num_heads": k.shape[1]}
     inputs = [x.as_rows(op, m) if rows else x.as_split(op, m) for x in (q, k, v)]
     result = op.fused(op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes))
-    return _split(op, m, result, found) if rows else guard_nan(op, m, found, result, rows=False)
+    if rows:
+        return _split(op, m, result, found)
+    return guard_nan(op, m, found, _narrowed(op, result, found), rows=False)
 
 
 def _group_query_attention(op: Builder, m: Match, found: Attention) -> Outcome:
@@ -243,10 +256,16 @@ def _group_query_attention(op: Builder, m: Match, found: Attention) -> Outcome:
 
 def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
     """``rows`` split into heads, unless batches and heads are merged."""
+    rows = _narrowed(op, rows, found)
     if found.v.has_rows:
         rows = guard_nan(op, m, found, rows, rows=True)
         return rows if found.merged else split_rows(op, m, rows, found.shape)
     return guard_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
+
+
+def _narrowed(op: Builder, value: ir.Value, found: Attention) -> ir.Value:
+    """``value`` in the type of the result."""
+    return value if found.narrowed is None else op.Cast(value, to=int(found.narrowed))
 
 
 _MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _group_query_attention}

@@ -19,6 +19,7 @@ from graphopt.rules.building_blocks.attention.causal_masks import step_of
 from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, same_dim, unmerged
 from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
 from graphopt.rules.building_blocks.attention.scores_and_masks import (
+    HALVES,
     MINUS_INFINITY,
     Mask,
     Scores,
@@ -28,6 +29,7 @@ from graphopt.rules.building_blocks.attention.scores_and_masks import (
     unscaled,
 )
 from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.shape_equality import WIDENED, relation_hint, same_shape
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -49,6 +51,7 @@ class Attention:
         terms: other masks and biases of the scores, last first.
         guarded: whether the result is 0, not NaN, for queries whose keys are all masked.
         upcast: whether the softmax is computed in float32 for a narrower type.
+        narrowed: the type of the result and of the existing values if the rest is computed in float.
         softcap: the number c if scores x are replaced by ``c * tanh(x / c)`` before the terms; 0 for none.
     """
 
@@ -62,6 +65,7 @@ class Attention:
     upcast: bool = False
     merged: bool = False
     softcap: float = 0.0
+    narrowed: ir.DataType | None = None
 
     @property
     def biases(self) -> tuple[ir.Value, ...]:
@@ -85,7 +89,15 @@ class Attention:
         return (*self.q.shape[:3], self.v.shape[3])
 
 
-def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention:
+def attention_of(
+    m: Match,
+    s: ir.Value,
+    v: ir.Value,
+    *,
+    guarded: bool,
+    upcast: bool,
+    narrowed: ir.DataType | None = None,
+) -> Attention:
     """The attention with scores ``s`` and values ``v``."""
     parts = m.root.op_type == "Reshape"
     scores = scores_of(m, s, parts=parts)
@@ -94,8 +106,8 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         if whole is None:
             m.refuse("values are not merged batches and heads", v)
         v = whole
-    q = heads_of(m, scores.q)
-    k = heads_of(m, scores.k, transposed=scores.k_transposed)
+    q = _heads_before_cast(m, scores.q)
+    k = _heads_before_cast(m, scores.k, transposed=scores.k_transposed)
     values = heads_of(m, v)
     (q, of_q), (k, of_k) = _unscaled_heads(m, q), _unscaled_heads(m, k)
     rank = m.rank(scores.q)
@@ -117,6 +129,8 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         m.refuse("keys and values differ from queries in batch, heads or length", v, hint=hint)
     if scores.widened:
         q, k = q.converted(ir.DataType.FLOAT), k.converted(ir.DataType.FLOAT)
+    if narrowed is not None:
+        values = values.converted(ir.DataType.FLOAT)
     found = Attention(
         q,
         k,
@@ -126,6 +140,7 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         upcast=upcast,
         merged=rank == 3,
         softcap=scores.softcap,
+        narrowed=narrowed,
     )
     for term in scores.terms:
         _require_broadcast(m, tensor_of(term), without_heads(found, found.score_shape))
@@ -137,6 +152,17 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     ):
         m.refuse(WIDENED, s)
     return _with_terms(m, found, scores)
+
+
+def _heads_before_cast(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | None:
+    """``value`` as heads, whose conversion from half precision to float may follow other views."""
+    node = producer_of(value, "Cast")
+    if node is None or not m.only_use(value) or m.dtype(value) != ir.DataType.FLOAT:
+        return heads_of(m, value, transposed=transposed)
+    source = node.inputs[0]
+    assert source is not None
+    found = heads_of(m, source, transposed=transposed) if m.dtype(source) in HALVES else None
+    return heads_of(m, value, transposed=transposed) if found is None else found.converted(ir.DataType.FLOAT)
 
 
 def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
