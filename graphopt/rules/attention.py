@@ -120,8 +120,8 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
 def _unfit_for_standard(m: Match, found: Attention, *, may_raise_mask: bool) -> Refusal | None:
     """The refusal if onnxruntime's kernel of Attention does not compute ``found``.
 
-    The kernel fails if the scale is not positive or a dim is 0. For queries whose scores are all minus infinity
-    or the lowest number of their type, it returns 0.
+    The kernel fails if the scale is not positive or a dim is 0. For queries whose scores are all minus
+    infinity or the lowest number of their type, it returns 0.
 
     Args:
         may_raise_mask: whether a mask of lowest numbers may be replaced by one of greater numbers.

@@ -74,7 +74,8 @@ def _capped_attention(length: int) -> CompetingModels:
     """Causal attention whose scores are capped by Tanh, which MultiHeadAttention does not compute."""
     capped = f"softcap = {_CAP}"
     unfused = f"""y:3 | {_SPLIT} product = MatMul(qh, kt) scaled = Mul(product, scale)
-        divided = Div(scaled, cap) bounded = Tanh(divided) capped = Mul(bounded, cap) score = Add(capped, mask)
+        divided = Div(scaled, cap) bounded = Tanh(divided) capped = Mul(bounded, cap)
+        score = Add(capped, mask)
         p = Softmax<axis = -1>(score) weighted = MatMul(p, vh) {_JOIN}"""
     texts = {
         UNFUSED: unfused,
