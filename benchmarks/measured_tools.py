@@ -19,7 +19,7 @@ GRAPHOPT = "graphopt"
 GRAPHOPT_COMMAND = [
     sys.executable,
     "-c",
-    "import sys; from graphopt.cli.main import main; sys.exit(main())",
+    "from graphopt.cli.main import run; run()",
     "optimize",
 ]
 

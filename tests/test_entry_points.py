@@ -70,7 +70,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def graphopt(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-c", "import sys; from graphopt.cli.main import main; sys.exit(main())"]
+    command = [sys.executable, "-c", "from graphopt.cli.main import run; run()"]
     done = subprocess.run(
         [*command, *arguments], env=environment, capture_output=True, text=True, check=False
     )
@@ -124,7 +124,7 @@ def test_decompositions_of_their_own_group_run_by_default(
 
 def test_a_rule_for_another_pass_is_no_decomposition(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "decompositions.py").write_text(DECOMPOSITIONS.replace(', pass_="decompose"', ""))
-    command = [sys.executable, "-c", "import sys; from graphopt.cli.main import main; sys.exit(main())"]
+    command = [sys.executable, "-c", "from graphopt.cli.main import run; run()"]
     done = subprocess.run(
         [*command, "passes", "decompose"], env=environment, capture_output=True, text=True, check=False
     )

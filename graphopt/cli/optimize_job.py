@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from graphopt.cli.files import optimize_files, reused_results
+from graphopt.cli.files import optimize_files
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.errors import UsageError
@@ -81,6 +81,8 @@ class Job:
         """The use of the result cache, unless it is switched off."""
         if not self.run.settings.cache:
             return None
+        from graphopt.cli.files import reused_results
+
         obstacle = None
         if self.request is not None:
             obstacle = "variants for a profile are not stored"
@@ -96,6 +98,8 @@ class Job:
         self, stored: StoredResult, source: Path, target: Path | None, shown: str | None, about: str
     ) -> StoredReport | None:
         """Write a stored result; ``None`` if another process has removed it in the meantime."""
+        from graphopt.cli.files import reused_results
+
         run, begin = self.run, time.perf_counter()
         try:
             report, conversions = stored.report({}), stored.conversions

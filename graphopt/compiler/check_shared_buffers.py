@@ -6,9 +6,6 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
 from graphopt.errors import InvalidModel, RuntimeFailure, VerificationFailed
-from graphopt.ort.optimized_graph import optimized_graph
-from graphopt.ort.session_options import recommended
-from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 from graphopt.util.lazy_dataclass import dataclass
 
 
@@ -49,6 +46,9 @@ class SharedBufferCheck:
         """
         if not self.env.settings.verify:
             return "verification is off"
+        from graphopt.ort.optimized_graph import optimized_graph
+        from graphopt.ort.session_options import recommended
+
         choice = recommended(model, self.env.device) | self.env.toolchain.libraries(model).choice
         try:
             with optimized_graph(model, device=self.env.device, choice=choice) as optimized:
@@ -64,5 +64,7 @@ class SharedBufferCheck:
         return None
 
     def _check(self, model: ir.Model) -> None:
+        from graphopt.transforms.scalar.check_aliasing import CheckAliasing
+
         with context_for(model, Options(share_buffers=self.pairs)) as cx:
             CheckAliasing().run(model, cx)

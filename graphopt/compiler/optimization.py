@@ -15,7 +15,6 @@ from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.record_settings import record_of, write_record
-from graphopt.compiler.stored_results import stored_or_computed
 from graphopt.custom_rules import left_out
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
@@ -116,7 +115,12 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
             with ``require_verified``, on any inputs.
     """
     env = env.having(options)
-    result = Result(*stored_or_computed(env, model, lambda: _recorded(env, model)))
+    if env.settings.cache:
+        from graphopt.compiler.stored_results import stored_or_computed
+
+        result = Result(*stored_or_computed(env, model, lambda: _recorded(env, model)))
+    else:
+        result = _recorded(env, model)
     env.created_graph("optimized-graph", result.model)
     return result
 

@@ -46,7 +46,7 @@ def stored_or_computed(
 
     A model from the cache equals the computed one after saving and loading.
     """
-    request = _request(env, model) if env.settings.cache else None
+    request = _request(env, model)
     if request is None:
         return compute()
     cache = ResultCache(env.settings)

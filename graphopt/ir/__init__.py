@@ -5,6 +5,8 @@ The rest of graphopt uses it as ``from graphopt import ir``. Only this package a
 and only :class:`Editor` changes a model.
 """
 
+from typing import TYPE_CHECKING
+
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.constant_graph import ConstantGraph, Expression, Operation, constant_graph_of
@@ -60,7 +62,6 @@ from graphopt.ir.io.save import (
     to_bytes,
     to_bytes_beside_data,
 )
-from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.nested_graphs import (
     Scopes,
     bodies,
@@ -116,6 +117,19 @@ from graphopt.ir.validation import find_fault, validate
 from graphopt.ir.value_uses import is_read, only_reader, readers, use_count
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
 from graphopt.util.model_suffixes import suffixes
+
+if TYPE_CHECKING:
+    from graphopt.ir.json import from_json, schema, to_json
+else:
+
+    def __getattr__(name):
+        """The functions of the JSON IR, which few runs use."""
+        if name in ("from_json", "schema", "to_json"):
+            from graphopt.ir import json
+
+            return getattr(json, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

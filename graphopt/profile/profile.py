@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from graphopt import ir, publish
 from graphopt.errors import InvalidModel, UsageError, unknown
-from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Signature
 from graphopt.profile.value_profile import ValueProfile, merged
 from graphopt.util.lazy_dataclass import dataclass
@@ -179,6 +178,8 @@ class Profile:
             UsageError: the file can't be written.
             ResourceLimit: the disk is full.
         """
+        from graphopt.ir.json.pretty_printer import render
+
         publish.write(Path(path), render(self.to_dict()))
 
     @classmethod

@@ -16,7 +16,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -55,44 +55,70 @@ def checked(function: F) -> F:
         UsageError: text is not one of the values of a ``Literal``.
     """
     title = f"{function.__qualname__.removesuffix('.__init__').rpartition('.')[2]}()"
-    parameters, group = _parameters(function)
-    group_name = next(reversed(inspect.signature(function).parameters), "")
-    is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    positional = [one.name for one in parameters.values() if one.kind <= one.VAR_POSITIONAL]
-    rest = next((one.name for one in parameters.values() if one.kind is one.VAR_POSITIONAL), "")
-    current = [name for name in parameters if f" {name}: deprecated" not in (function.__doc__ or "")]
+    signature = functools.cache(lambda: _Signature(function, title))
 
-    @functools.cache
-    def kind_of(name: str) -> object:
-        home = group if group is not None and name in group.__annotations__ else function
-        return _evaluated(parameters[name].annotation, home)
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        return function(*signature().positional(args), **signature().by_keyword(keywords))
 
-    def converted(name: str, value: Any) -> Any:
-        if name not in parameters or value is (parameter := parameters[name]).default:
+    if _option_group(function):
+        known = signature()
+        own = inspect.signature(function)
+        call.__signature__ = own.replace(parameters=list(known.parameters.values()))  # type: ignore[attr-defined]
+        call.__doc__ = known.documentation()
+    return typing.cast(F, call)
+
+
+class _Signature:
+    """The parameters of ``function``, which has the name ``title`` in messages."""
+
+    def __init__(self, function: Callable[..., Any], title: str) -> None:
+        self.function, self.title = function, title
+        self.parameters, self.group = _parameters(function)
+        parameters = self.parameters
+        self.is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        self.names = [one.name for one in parameters.values() if one.kind <= one.VAR_POSITIONAL]
+        self.rest = next((one.name for one in parameters.values() if one.kind is one.VAR_POSITIONAL), "")
+        self._kinds: dict[str, object] = {}
+
+    def positional(self, values: Sequence[Any]) -> Iterator[Any]:
+        """The positional arguments ``values``, converted."""
+        names = itertools.chain(self.names, itertools.repeat(self.rest))
+        return (self._converted(name, one) for name, one in zip(names, values, strict=False))
+
+    def by_keyword(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments ``values`` by keyword, converted."""
+        for name in () if self.is_open else values:
+            if name not in self.parameters:
+                text = self.function.__doc__ or ""
+                current = [one for one in self.parameters if f" {one}: deprecated" not in text]
+                listed = f"help({self.title[:-2]}) lists all"
+                raise TypeError(unknown(f"argument of {self.title}", name, current, listed).message)
+        return {name: self._converted(name, one) for name, one in values.items()}
+
+    def documentation(self) -> str:
+        """The documentation of the function, with descriptions of the options of its group."""
+        assert self.group is not None
+        group_name = next(reversed(inspect.signature(self.function).parameters), "")
+        return _with_options(self.function.__doc__ or "", group_name, self.group)
+
+    def _converted(self, name: str, value: Any) -> Any:
+        if name not in self.parameters or value is (parameter := self.parameters[name]).default:
             return value
         annotation = parameter.annotation
         # graphopt.ir.as_model refuses other objects, with its own message
         if annotation is parameter.empty or "ModelLike" in annotation:
             return value
-        return _converted(kind_of(name), value, f"{name} of {title}", annotation)
+        if name not in self._kinds:
+            group = self.group
+            home = group if group is not None and name in group.__annotations__ else self.function
+            self._kinds[name] = _evaluated(annotation, home)
+        return _converted(self._kinds[name], value, f"{name} of {self.title}", annotation)
 
-    @functools.wraps(function)
-    def call(*args: Any, **keywords: Any) -> Any:
-        for name in () if is_open else keywords:
-            if name not in parameters:
-                listed = f"help({title[:-2]}) lists all"
-                raise TypeError(unknown(f"argument of {title}", name, current, listed).message)
-        names = itertools.chain(positional, itertools.repeat(rest))
-        return function(
-            *(converted(name, one) for name, one in zip(names, args, strict=False)),
-            **{name: converted(name, one) for name, one in keywords.items()},
-        )
 
-    if group is not None:
-        own = inspect.signature(function)
-        call.__signature__ = own.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
-        call.__doc__ = _with_options(function.__doc__ or "", group_name, group)
-    return typing.cast(F, call)
+def _option_group(function: Callable[..., Any]) -> bool:
+    """Whether ``function`` accepts the keywords of a ``TypedDict``."""
+    return any(str(one).startswith("Unpack[") for one in function.__annotations__.values())
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], type | None]:

@@ -17,6 +17,7 @@ import graphopt
 from graphopt.cli.main import cli
 from graphopt.cli.output import console
 from graphopt.debug.reproducer import versions
+from graphopt.errors import ExitStatus
 from graphopt.ort.installation import version_of
 from graphopt.passes.pass_descriptions import options_of
 from graphopt.passes.pipelines import make_pipeline, registry
@@ -90,7 +91,7 @@ def test_version(invoke: Invoke) -> None:
 
 
 def test_closed_pipe_is_no_error(small: Path) -> None:
-    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    code = "from graphopt.cli.main import run; run()"
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -107,7 +108,7 @@ def test_closed_pipe_is_no_error(small: Path) -> None:
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
 def test_standard_streams_may_be_closed(small: Path, closed: tuple[int, ...]) -> None:
     target = small.with_name("out.onnx")
-    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    code = "from graphopt.cli.main import run; run()"
     redirections = " ".join(f"{number}>&-" for number in closed)
     command = [sys.executable, "-c", code, "optimize", str(small), "-o", str(target), "--no-verify"]
     done = subprocess.run(
@@ -121,7 +122,7 @@ def test_standard_streams_may_be_closed(small: Path, closed: tuple[int, ...]) ->
 
 
 def test_output_that_the_encoding_lacks_is_no_error(small: Path) -> None:
-    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    code = "from graphopt.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, "optimize", small, "-o", small.with_name("out.onnx")],
         capture_output=True,
@@ -263,3 +264,38 @@ def test_each_pass_lists_its_options_and_rules(invoke: Invoke) -> None:
     assert "drop-identity" in out and "multi-head-attention" not in out
     fused = invoke("passes", "fuse-builtin").out
     assert "multi-head-attention" in fused and "drop-identity" not in fused
+
+
+def _console_script(before: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    code = f"{before}\nfrom graphopt.cli.main import run\nrun()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def test_the_console_script_calls_exit_functions(small: Path) -> None:
+    before = "import atexit; atexit.register(lambda: print('ended', flush=True))"
+    done = _console_script(before, "optimize", small.with_name("missing.onnx"))
+    assert (done.returncode, done.stdout) == (ExitStatus.USAGE, "ended\n")
+
+
+def test_the_console_script_waits_for_threads() -> None:
+    before = (
+        "import threading\n"
+        "wait = threading.main_thread().join\n"
+        "threading.Thread(target=lambda: (wait(), print('ended', flush=True))).start()"
+    )
+    done = _console_script(before, "--version")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended")
+
+
+def test_optimization_imports_only_the_modules_that_it_runs(small: Path) -> None:
+    names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
+    unused = ("autodiff", "training", "executor", "specialization", "tuning", "debug", "verification", "api")
+    assert [
+        name for name in sorted(names) if name.startswith(tuple(f"graphopt.{one}" for one in unused))
+    ] == []

@@ -235,7 +235,7 @@ def test_several_models_need_a_folder(invoke: Invoke, small: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("arguments", [["passes"], ["--help"], ["passes", "--json"], ["nothing", "--json"]])
 def test_a_full_disk(arguments: list[str]) -> None:
-    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    code = "from graphopt.cli.main import run; run()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],

@@ -220,7 +220,7 @@ def test_a_model_from_standard_input_has_no_data_files(
 
 
 def test_a_model_to_standard_output(small: Path) -> None:
-    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    code = "from graphopt.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, "optimize", "-", "-o", "-", "--no-verify"],
         input=small.read_bytes(),

@@ -179,7 +179,7 @@ def test_failure_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def fail(*arguments: Any) -> str:
         raise InvalidModel("planted")
 
-    monkeypatch.setattr("graphopt.ir.io.codecs.to_json", fail)
+    monkeypatch.setattr("graphopt.ir.json.to_json", fail)
     with pytest.raises(InvalidModel, match="planted"):
         ir.save(ir.from_proto(proto), tmp_path / "m.json")
     assert list(tmp_path.iterdir()) == []

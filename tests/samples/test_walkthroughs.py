@@ -21,7 +21,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     programs.mkdir()
     for name, arguments in (
         ("python3", ""),
-        ("graphopt", ' -c "import sys; from graphopt.cli.main import main; sys.exit(main())"'),
+        ("graphopt", ' -c "from graphopt.cli.main import run; run()"'),
     ):
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')

@@ -35,9 +35,11 @@ def check_representable(source: Path, target: Path) -> None:
     Raises:
         UnsupportedModel: the format can't represent the model.
     """
-    from graphopt import api, ir
+    from graphopt import ir
 
     if ir.codec_of(target).external_data is None:
+        from graphopt import api
+
         ir.check_format(api.load_model(source), target)
 
 

@@ -139,11 +139,12 @@ def bundle_folder(output: str) -> Path:
 
 def write(result: Result | Specialized, target: Path, request: Specialization | None) -> list[Path]:
     """Write a result to ``target``; returns the files."""
-    from graphopt import api, ir
+    from graphopt import ir
+    from graphopt.model_arguments import save
 
     if request is None:
         assert result.model is not None
-        return api.save(result.model, target)
+        return save(result.model, target)
     from graphopt.specialization.build_variants import Specialized
     from graphopt.specialization.bundle.save import save_bundle
 
@@ -153,4 +154,4 @@ def write(result: Result | Specialized, target: Path, request: Specialization | 
     weights = config.current().weights
     if result.branches and not request.single_file and not ir.has_external_data(result.model):
         weights = "inside" if weights == "inside" else "beside"  # branches share only weights in a data file
-    return api.save(result.model, target, weights=weights)
+    return save(result.model, target, weights=weights)

@@ -16,11 +16,8 @@ import onnx
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.external_data import changed
-from graphopt.ir.io.onnx_json import from_onnx_json, to_onnx_json
 from graphopt.ir.io.proto_conversion import decode, root_cause, to_proto
 from graphopt.ir.io.streaming_serialization import chunks, detach_weights
-from graphopt.ir.io.write_onnx_text import to_text
-from graphopt.ir.json import from_json, to_json
 from graphopt.util import model_suffixes
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -83,6 +80,8 @@ def _save_onnx(model: onnx_ir.Model, inline_limit: int) -> Chunks:
 
 
 def _load_json_ir(data: bytes, where: str) -> onnx.ModelProto:
+    from graphopt.ir.json import from_json
+
     text = _text(data, where)
     try:
         return from_json(text)
@@ -93,15 +92,25 @@ def _load_json_ir(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _save_json_ir(model: onnx_ir.Model, inline_limit: int) -> Chunks:
+    from graphopt.ir.json import to_json
+
     return [to_json(to_proto(model), max(inline_limit, 1)).encode()]
 
 
 def _load_onnx_json(data: bytes, where: str) -> onnx.ModelProto:
+    from graphopt.ir.io.onnx_json import from_onnx_json
+
     text = _text(data, where)
     try:
         return from_onnx_json(text)
     except InvalidModel as error:
         raise InvalidModel(f"{where}: {error.message}") from error
+
+
+def _save_onnx_json(model: onnx_ir.Model, inline_limit: int) -> Chunks:
+    from graphopt.ir.io.onnx_json import to_onnx_json
+
+    return [to_onnx_json(to_proto(model)).encode()]
 
 
 def _load_text(data: bytes, where: str) -> onnx.ModelProto:
@@ -111,6 +120,12 @@ def _load_text(data: bytes, where: str) -> onnx.ModelProto:
         return onnx.parser.parse_model(data.decode())
     except Exception as error:  # onnx's parser raises C++ exceptions, mostly for numbers
         raise InvalidModel(f"{where} is not ONNX text: {root_cause(error)}") from error
+
+
+def _save_text(model: onnx_ir.Model, inline_limit: int) -> Chunks:
+    from graphopt.ir.io.write_onnx_text import to_text
+
+    return [to_text(to_proto(model)).encode()]
 
 
 def _text(data: bytes, where: str) -> str:
@@ -132,13 +147,13 @@ ONNX_JSON = Codec(
     "onnx's own JSON",
     model_suffixes.ONNX_JSON,
     _load_onnx_json,
-    lambda model, _: [to_onnx_json(to_proto(model)).encode()],
+    _save_onnx_json,
 )
 TEXT = Codec(
     "ONNX text",
     model_suffixes.TEXT,
     _load_text,
-    lambda model, _: [to_text(to_proto(model)).encode()],
+    _save_text,
 )
 
 _BY_SUFFIX: dict[str, Codec] = {}
