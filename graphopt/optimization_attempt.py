@@ -156,7 +156,7 @@ class Attempt:
             make_pipeline("check-strict-fusion").run(model, cx)
         if self.check is not None:
             self.check(model)
-        verdict = self._verify(model) if self.verify else None
+        verdict = self._verify(model, self._unproven(model, history)) if self.verify else None
         if not self.verify and (fault := ir.find_fault(model)) is not None:
             raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
         return builder.build(model, cx, history, fused=fused, missed=missed, verdict=verdict, stopped=stopped)
@@ -215,8 +215,22 @@ class Attempt:
         missed = list(missed_in(model, fusing_rules(self.options), cx))
         return [*missed, *weighed_against(model, missed, cx)]
 
-    def _verify(self, model: ir.Model) -> Verdict:
-        """Compare ``model`` with the original."""
+    def _unproven(self, model: ir.Model, history: History) -> bool:
+        """Whether results may differ from those of the original, for all that is proven about the rewrites.
+
+        Constants are computed on the CPU. Where quantizers are kept apart, nodes are added after passes.
+        """
+        from graphopt.rewrite.ort_qdq_miscompilation import has_quantizers
+        from graphopt.rules import all_rules
+
+        if self.redefined or not self.options.device.capabilities.is_host or has_quantizers(model):
+            return True
+        proven = {step.name for step in self.pipeline.passes() if step.proven_exact}
+        proven |= {rule.name for rule in all_rules() if rule.proven_exact}
+        return bool(history.changed_by(lambda name: name not in proven or name in self.options.own))
+
+    def _verify(self, model: ir.Model, unproven: bool) -> Verdict:
+        """Compare ``model`` with the original, on ordinary values only unless a rewrite is ``unproven``."""
         from graphopt.verification.guarded_groups import verify_with_groups
 
         assert self.verifier is not None, "verification needs a verifier"
@@ -224,7 +238,11 @@ class Attempt:
             libraries = () if self.libraries is None else self.libraries(model)
             self.entered("verifying")
             verdict = verify_with_groups(
-                self.verifier, model, numerics=self.options.numerics, libraries=libraries
+                self.verifier,
+                model,
+                numerics=self.options.numerics,
+                libraries=libraries,
+                proven_exact=not unproven and not libraries,
             )
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 #: Limit on the estimated time of runs, as a share of the limit on the time of verification, which should
 #: add little to the cost of optimizing.
-_ESTIMATED_SHARE = 1 / 16
+_ESTIMATED_SHARE = 1 / 40
 
 
 class Result(NamedTuple):

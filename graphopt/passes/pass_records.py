@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import field
 
 from graphopt.util.lazy_dataclass import dataclass
@@ -72,3 +73,9 @@ class History:
     def rewrites(self) -> Counter[str]:
         """Changes by rule or pass, over the whole run."""
         return sum((record.rewrites for record in self.records), Counter())
+
+    def changed_by(self, selects: Callable[[str], bool]) -> list[str]:
+        """The names of the passes that changed the model, and of their rules, that ``selects`` accepts."""
+        changing = [record for record in self.records if record.changes]
+        names = dict.fromkeys(name for record in changing for name in (record.name, *record.rewrites))
+        return [name for name in names if selects(name)]

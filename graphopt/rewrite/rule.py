@@ -54,6 +54,9 @@ class Rule:
             (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
         producers: operators that compute operands. The rule is tried only at nodes with such an operand, and
             would refuse all others; empty if it does not depend on them.
+        proven_exact: the result has the same bits by a proof for all values, because the rewrite only moves,
+            repeats or drops elements, computes shapes, or applies an identity of IEEE 754 or of integers.
+            Rules that compute floats in another way are not proven, even if they are ``EXACT``.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Rule:
     phase: int = 1
     workaround: bool = False
     producers: frozenset[str] = frozenset()
+    proven_exact: bool = False
 
     @property
     def is_fusion(self) -> bool:
@@ -121,6 +125,7 @@ def rule(
     phase: int = 1,
     workaround: bool = False,
     producers: Iterable[str] = (),
+    proven_exact: bool = False,
     by: str | None = None,
     fuses: bool | None = None,
     last: bool | None = None,
@@ -137,6 +142,7 @@ def rule(
         pattern: the name of the recognized function; by default the family of a fusion.
         producers: for patterns that accept any operands, such as ``op.Concat(xs.rest())``: the rule is tried
             only at nodes with an operand that one of these operators computes.
+        proven_exact: see :class:`Rule`; requires ``EXACT``.
         by: deprecated, use ``pass_``.
         fuses: deprecated, use ``kind="fusion"``.
         last: deprecated, use ``phase=2``.
@@ -169,6 +175,7 @@ def rule(
             phase=phase,
             workaround=workaround,
             producers=frozenset(producers),
+            proven_exact=proven_exact,
         )
 
     return make

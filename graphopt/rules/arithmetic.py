@@ -28,6 +28,7 @@ def _neutral(m: Match, x: ir.Value) -> Any:
     lambda op, x: op.Div(x, 1),
     lambda op, x: op.Pow(x, 1),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:mul-1",
         "onnxslim:div-1",
@@ -84,7 +85,7 @@ def drop_equal_operands(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return x
 
 
-@rule(lambda op, x, y: op.Sum(x, y), numerics=Exact)
+@rule(lambda op, x, y: op.Sum(x, y), numerics=Exact, proven_exact=True)
 def sum_to_add(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """Sum(x, y) → Add(x, y), which more rules and fusions of onnxruntime recognize."""
     if m.version < 8:
@@ -102,6 +103,7 @@ def sum_to_add(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     lambda op, x: op.Not(op.Not(x)),
     lambda op, x: op.BitwiseNot(op.BitwiseNot(x)),
     numerics=Exact,
+    proven_exact=True,
 )
 def cancel_negations(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Neg(Neg(x)), Not(Not(x)) → x."""

@@ -58,6 +58,7 @@ def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> boo
 @rule(
     lambda op, x, to: op.Cast(x, to=to),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:cast-noop",
         "onnxoptimizer:eliminate_nop_cast",
@@ -89,7 +90,12 @@ def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> 
     return x if first == to else op.Cast(x, to=to)
 
 
-@rule(lambda op, x, target: op.CastLike(x, target), numerics=Exact, tags=("onnxscript:fold-cast-like",))
+@rule(
+    lambda op, x, target: op.CastLike(x, target),
+    numerics=Exact,
+    proven_exact=True,
+    tags=("onnxscript:fold-cast-like",),
+)
 def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> Outcome:
     """CastLike(x, y) → Cast(x, to=T), for y of known type T."""
     to = m.dtype(target)

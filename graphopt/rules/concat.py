@@ -13,6 +13,7 @@ from graphopt.util.lazy_dataclass import dataclass
 @rule(
     lambda op, xs: op.Concat(xs.rest()),
     numerics=Exact,
+    proven_exact=True,
     producers=("Concat",),
     tags=("onnxoptimizer:fuse_consecutive_concats",),
 )
@@ -58,7 +59,7 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
     )
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, producers=("Split",))
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, proven_exact=True, producers=("Split",))
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(*Split(x)) → x, with all parts in order and the same axis."""
     split = producer_of(xs[0], "Split", graph=m.graph)
@@ -75,7 +76,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     return op.like(m.root, [whole, *rest]) if rest else whole
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, producers=("Slice",))
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, proven_exact=True, producers=("Slice",))
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(x[a:b], x[b:c]) → x[a:c], or x if the range is the whole axis."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
@@ -145,7 +146,11 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
     return data, selected
 
 
-@rule(lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()), numerics=Exact)
+@rule(
+    lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()),
+    numerics=Exact,
+    proven_exact=True,
+)
 def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Split(Concat(*xs)) → xs, if both have the same axis and sizes."""
     concat = m.node("concat").outputs[0]

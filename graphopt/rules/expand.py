@@ -19,6 +19,7 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADI
 @rule(
     lambda op, xs: op.one_of(*_BROADCASTING)(xs.rest()),
     numerics=Exact,
+    proven_exact=True,
     producers=("Expand",),
     tags=("onnxscript:expand-before-binary-op",),
 )
@@ -77,7 +78,7 @@ def _broadcast_exactly(m: Match, operands: Sequence[ir.Value], result: Sequence[
     )
 
 
-@rule(lambda op, x, shape: op.Expand(x, shape), numerics=Exact)
+@rule(lambda op, x, shape: op.Expand(x, shape), numerics=Exact, proven_exact=True)
 def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
     """Expand(x, computed shape) → Expand(x, constant), if each dim is a number or a dim of x."""
     if ir.constant_of(shape) is not None:
@@ -95,7 +96,7 @@ def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value
     return op.Expand(x, np.array(target, np.int64))
 
 
-@rule(lambda op, x, a, b: op.Expand(op.Expand(x, a), b), numerics=Exact)
+@rule(lambda op, x, a, b: op.Expand(op.Expand(x, a), b), numerics=Exact, proven_exact=True)
 def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """Expand(Expand(x, a), b) → Expand(x, b), if x or b determines every dim."""
     source, target, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])

@@ -9,7 +9,11 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.building_blocks.axes import axes_of, axis_of, squeeze, unsqueeze
 
 
-@rule(lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()), numerics=Exact)
+@rule(
+    lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()),
+    numerics=Exact,
+    proven_exact=True,
+)
 def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Value) -> Outcome:
     """Gather(Gather(x, i), j) → Gather(x, i[j]), for constant indices along one axis."""
     inner, rank = m.node("inner"), m.rank(x)
@@ -27,6 +31,7 @@ def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Valu
 @rule(
     lambda op, xs, i: op.Gather(op.Concat(xs.rest(), tag="concat"), i.constant()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxscript:fold-gather",),
 )
 def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
@@ -62,6 +67,7 @@ def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, 
 @rule(
     lambda op, x, i, a: op.Unsqueeze(op.Gather(x, i.constant(), tag="gather"), a.rest()),
     numerics=Exact,
+    proven_exact=True,
     exclusive=True,
 )
 def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value) -> Outcome:
@@ -72,6 +78,7 @@ def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value) -> Outc
 @rule(
     lambda op, x, i, a: op.Squeeze(op.Gather(x, i.constant(), tag="gather"), a.rest()),
     numerics=Exact,
+    proven_exact=True,
     exclusive=True,
 )
 def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value) -> Outcome:
@@ -88,7 +95,7 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
     return op.like(m.node("gather"), [x, index.reshape((1,) * (1 - rank))])
 
 
-@rule(lambda op, x, rest: op.Split(x, rest.rest()), numerics=Exact)
+@rule(lambda op, x, rest: op.Split(x, rest.rest()), numerics=Exact, proven_exact=True)
 def gather_instead_of_split(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Squeeze(Split(x)[i]) → Gather(x, i), if every part has size 1 and is squeezed.
 

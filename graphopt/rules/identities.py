@@ -16,6 +16,7 @@ from graphopt.rules.building_blocks.operands import ints_of, operand, producer_o
 @rule(
     lambda op, x: op.Identity(x),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:identity",
         "onnxoptimizer:eliminate_identity",
@@ -31,6 +32,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, rest: op.Dropout(x, rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:dropout",
         "onnxoptimizer:eliminate_nop_dropout",
@@ -56,6 +58,7 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, rest: op.one_of(*traits.RESHAPES, "Expand", "Tile")(x, rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:reshape-noop",
         "onnxslim:expand-noop",
@@ -79,6 +82,7 @@ def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, p: op.Transpose(x, perm=p),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:transpose-noop", "onnxoptimizer:eliminate_nop_transpose", "onnxscript:no-op-transpose"),
 )
 def drop_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -92,6 +96,7 @@ def drop_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, rest: op.Slice(x, rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:slice-noop", "onnxscript:collapse-slice", "onnxruntime:EliminateSlice"),
 )
 def drop_full_slice(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -107,6 +112,7 @@ def drop_full_slice(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, rest: op.Pad(x, rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:pad-noop", "onnxoptimizer:eliminate_nop_pad"),
 )
 def drop_empty_pad(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -120,6 +126,7 @@ def drop_empty_pad(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, xs: op.Concat(xs.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:concat-noop", "onnxoptimizer:eliminate_nop_concat", "onnxscript:fold-concat"),
 )
 def drop_empty_operands_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
@@ -139,6 +146,7 @@ def _is_empty(m: Match, x: ir.Value, axis: int | None) -> bool:
 @rule(
     lambda op, x, rest: op.Split(x, rest.rest(), outputs=1),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:split-noop", "onnxoptimizer:eliminate_nop_split"),
 )
 def drop_split_into_one(op: Builder, m: Match, x: ir.Value) -> Outcome:

@@ -43,6 +43,7 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
     lambda op, x: op.Equal(x, False),
     lambda op, x: op.Xor(x, True),
     numerics=Exact,
+    proven_exact=True,
 )
 def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """And(x, True), Or(x, False), Equal(x, True) → x; Equal(x, False), Xor(x, True) → Not(x)."""

@@ -15,6 +15,7 @@ from graphopt.rules.building_blocks.shape_equality import same_shape
 @rule(
     lambda op, x, s, p, t: op.Reshape(op.Transpose(op.Reshape(x, s, tag="first"), perm=p, tag="T"), t),
     numerics=Exact,
+    proven_exact=True,
     exclusive=True,
 )
 def transpose_between_reshapes(op: Builder, m: Match, x: ir.Value) -> Outcome:

@@ -14,6 +14,7 @@ _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
     lambda op, rest: op.one_of(*_LAYERS)(rest.rest()),
     lambda op, rest: op.domain("com.microsoft").DynamicQuantizeLSTM(rest.rest()),
     numerics=Exact,
+    proven_exact=True,
 )
 def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
@@ -22,7 +23,7 @@ def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
     )
 
 
-@rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact)
+@rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact, proven_exact=True)
 def drop_full_lengths(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, sequence_lens=all steps) → LSTM(x, …); likewise GRU and RNN."""
     shape, layout = m.shape(m.root.inputs[0]), m.attribute(m.root, "layout")

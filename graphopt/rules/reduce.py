@@ -17,7 +17,7 @@ _KINDS = (*traits.REDUCTIONS, "ArgMax", "ArgMin")
 _NORMALIZE = ("Sub", "Add")
 
 
-@rule(lambda op, x, a: op.one_of(*traits.REDUCTIONS)(x, a.rest()), numerics=Exact)
+@rule(lambda op, x, a: op.one_of(*traits.REDUCTIONS)(x, a.rest()), numerics=Exact, proven_exact=True)
 def count_axes_from_front(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x, axes=[-1]) → ReduceSum(x, axes=[rank - 1]), if x may be empty.
 
@@ -37,6 +37,7 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, a, b: op.Unsqueeze(op.one_of(*_KINDS)(x, a.rest(), keepdims=0, tag="reduce"), b.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:reduce-unsqueeze", "onnxoptimizer:fuse_consecutive_reduce_unsqueeze"),
 )
 def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
@@ -47,6 +48,7 @@ def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, .
 @rule(
     lambda op, x, a, b: op.Squeeze(op.one_of(*_KINDS)(x, a.rest(), keepdims=1, tag="reduce"), b.rest()),
     numerics=Exact,
+    proven_exact=True,
 )
 def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
     """Squeeze(ReduceSum(x, keepdims=1)) → ReduceSum(x, keepdims=0), for the same axes."""

@@ -26,6 +26,7 @@ _ELEMENTWISE = tuple(sorted((traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWIS
 @rule(
     lambda op, x, shape: op.Reshape(x, shape),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxscript:materialize-reshape-shape",
         "onnxoptimizer:fuse_concat_into_reshape",
@@ -67,6 +68,7 @@ def _flatten_axis(
         op.one_of(*traits.RESHAPES)(x, a.rest(), tag="inner"), b.rest()
     ),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:reshape-chain",
         "onnxslim:unsqueeze-chain",
@@ -248,6 +250,7 @@ def _is_row(m: Match, c: ir.Value) -> bool:
         b.rest(),
     ),
     numerics=Exact,
+    proven_exact=True,
     exclusive=True,
     tags=("onnxslim:transpose-view-transpose",),
 )

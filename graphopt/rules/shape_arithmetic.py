@@ -82,6 +82,7 @@ def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
 @rule(
     lambda op, x, a: op.one_of("Gather", "Slice")(op.Shape(x), a.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxoptimizer:eliminate_shape_gather", "onnxoptimizer:eliminate_slice_after_shape"),
 )
 def part_of_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -95,7 +96,7 @@ def part_of_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return m.no("the dims are not adjacent, or the opset is below 15", x) if written is None else written
 
 
-@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxslim:concat-shape",))
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, proven_exact=True, tags=("onnxslim:concat-shape",))
 def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(Shape(x)[a:b], Shape(x)[b:c]) → Shape(x)[a:c]."""
     pieces = [dims_of(m, x) for x in xs]
@@ -139,6 +140,7 @@ _MAX_DEPTH = 4
 @rule(
     lambda op, a, b, rest: op.one_of("Unsqueeze", "Reshape")(op.one_of(*_ARITHMETIC)(a, b), rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     exclusive=True,
 )
 def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
@@ -189,6 +191,7 @@ _MAX_LENGTH, _MAX_STEPS = 64, 8
 @rule(
     lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     producers=("Concat", *_REARRANGES),
 )
 def rearranged_concat(op: Builder, m: Match, x: ir.Value) -> Outcome:

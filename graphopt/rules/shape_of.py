@@ -7,7 +7,10 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 
 
 @rule(
-    lambda op, x: op.one_of("Shape", "Size")(x), numerics=Exact, tags=("onnxruntime:PreShapeNodeElimination",)
+    lambda op, x: op.one_of("Shape", "Size")(x),
+    numerics=Exact,
+    proven_exact=True,
+    tags=("onnxruntime:PreShapeNodeElimination",),
 )
 def shape_of_operand(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Shape(f(x)) → Shape(x), if f keeps the shape and has no other readers; likewise Size."""

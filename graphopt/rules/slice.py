@@ -12,6 +12,7 @@ from graphopt.rules.building_blocks.slices_and_pads import INT64_MAX, Range, ran
 @rule(
     lambda op, x, a, b: op.Slice(op.Slice(x, a.rest(), tag="inner"), b.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:slice-chain", "onnxoptimizer:fuse_consecutive_slices", "onnxscript:collapse-slice"),
 )
 def collapse_slices(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -47,7 +48,7 @@ def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
     return Range(first.axis, min(first.start + second.start, INT64_MAX), end, second.step)
 
 
-@rule(lambda op, xs, rest: op.Slice(op.Concat(xs.rest()), rest.rest()), numerics=Exact)
+@rule(lambda op, xs, rest: op.Slice(op.Concat(xs.rest()), rest.rest()), numerics=Exact, proven_exact=True)
 def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Slice(Concat(*xs)) → xs[k], if it selects exactly one operand."""
     concat = m.root.inputs[0]

@@ -29,6 +29,7 @@ _JOINS = (*sorted(traits.BINARY_ELEMENTWISE), *traits.VARIADIC_ELEMENTWISE, "Con
 @rule(
     lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p, tag="inner"), perm=q),
     numerics=Exact,
+    proven_exact=True,
     tags=(
         "onnxslim:transpose-chain",
         "onnxscript:transpose-transpose",
@@ -47,6 +48,7 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, y, q: op.Transpose(y, perm=q),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
@@ -81,6 +83,7 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
 @rule(
     lambda op, xs: op.one_of(*_JOINS)(xs.rest()),
     numerics=Exact,
+    proven_exact=True,
     producers=("Transpose",),
     tags=("onnxruntime:TransposeOptimizer",),
 )
@@ -129,6 +132,7 @@ def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
 @rule(
     lambda op, x, p, rest: op.Split(op.Transpose(x, perm=p, tag="T"), rest.rest()),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxruntime:TransposeOptimizer",),
 )
 def split_before_transpose(op: Builder, m: Match, x: ir.Value, rest: tuple[ir.Value, ...]) -> Outcome:
@@ -203,7 +207,11 @@ def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return reduce(op, m, m.root.op_type, x, axes, keepdims=False) if axes else m.no("nothing is reduced", x)
 
 
-@rule(lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()), numerics=Exact)
+@rule(
+    lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()),
+    numerics=Exact,
+    proven_exact=True,
+)
 def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Squeeze(Transpose(x)) → Squeeze(x), if the remaining axes keep their order."""
     return squeeze(op, m, x, _axes_before_transpose(m, x))
@@ -219,7 +227,11 @@ def _axes_before_transpose(m: Match, x: ir.Value) -> list[int]:
     return sorted(perm[axis] for axis in axes)
 
 
-@rule(lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q), numerics=Exact)
+@rule(
+    lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q),
+    numerics=Exact,
+    proven_exact=True,
+)
 def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Transpose(Unsqueeze(x)) → Unsqueeze(x), if only new axes move."""
     perm, axes = perm_of(m, m.root), axes_of(m, m.node("view"))
@@ -234,6 +246,7 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     lambda op, x, p, a: op.one_of(*traits.RESHAPES)(op.Transpose(x, perm=p, tag="T"), a.rest()),
     lambda op, x, p, a: op.Transpose(op.one_of(*traits.RESHAPES)(x, a.rest()), perm=p, tag="T"),
     numerics=Exact,
+    proven_exact=True,
     tags=("onnxslim:transpose-as-reshape",),
 )
 def transpose_as_reshape(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -258,6 +271,7 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     lambda op, x, p, s: op.Reshape(op.Transpose(x, perm=p, tag="T"), s),
     lambda op, x, p, s: op.Transpose(op.Reshape(x, s), perm=p, tag="T"),
     numerics=Exact,
+    proven_exact=True,
 )
 def reshape_as_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Reshape(Transpose(x)) → Transpose(x), if the Reshape only moves axes of size 1."""

@@ -14,7 +14,10 @@ _SHAPE_INPUT = 5
 
 
 @rule(
-    lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, pass_="views-to-reshape"
+    lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()),
+    numerics=Exact,
+    proven_exact=True,
+    pass_="views-to-reshape",
 )
 def views_to_reshape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """view(view(x)), view(x) → Reshape(x, constant), if all dims but one are known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Case:
         feeds: inputs by name.
         off: outputs without onnxruntime's optimizations.
         default: outputs of a default session; ``None`` if the original fails in it.
+        compares_off: whether candidates are compared with ``off``.
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         drift: per output and tensor, the largest deviation from ``off`` in repeated runs; empty if there were
             none.
@@ -51,6 +52,7 @@ class Case:
     off: list[Any]
     default: list[Any] | None
     noise: list[list[float]]
+    compares_off: bool = True
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     varying: frozenset[int] = frozenset()
@@ -81,6 +83,7 @@ class Cases:
         slow: whether no run of the original ended in time.
         valid: bindings that the original accepts.
         is_single: whether only the first case has a default session.
+        further: adds the cases of further distributions; ``None`` if they are added, or there are none.
     """
 
     found: list[Case] = field(default_factory=list)
@@ -90,6 +93,13 @@ class Cases:
     slow: bool = False
     valid: list[ValidBinding] = field(default_factory=list)
     is_single: bool = False
+    further: Callable[[], None] | None = None
+
+    def add_further(self) -> None:
+        """Add the cases of all further distributions, unless they are added already."""
+        further, self.further = self.further, None
+        if further is not None:
+            further()
 
 
 def cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:

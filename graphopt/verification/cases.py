@@ -14,6 +14,7 @@ from graphopt.inputs.dim_bindings import describe
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
+from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.case import Case, Cases
 from graphopt.verification.comparison_plan import LEVELS, ComparisonPlan
@@ -54,7 +55,9 @@ def gather_cases(
     cost: Callable[[Mapping[str, int]], float] = lambda sizes: 0.0,
     work: float = math.inf,
 ) -> Cases:
-    """Find bindings that ``original`` accepts and make cases: at least one for each binding.
+    """Find bindings that ``original`` accepts, and make a case of ordinary inputs for each binding.
+
+    :meth:`Cases.add_further` of the result adds the cases of the other distributions.
 
     Args:
         inputs: generates the feeds.
@@ -122,45 +125,61 @@ def gather_cases(
         cases.refusal = search.refusal or "no inputs could be generated"
         cases.slow = bool(out_of_time)
         return cases
-    for valid, (feeds, off) in zip(search.valid, ran, strict=True):
-        default = not (is_single and cases.found)
-        plan.charge(valid.binding, "normal", LEVELS if default else 1)
-        again = AGAIN if random else 0
-        cases.found.append(_complete(valid, "normal", feeds, off, original, again=again, default=default))
+    if is_single:
+        chosen: list[tuple[Optimizations, ...]] = [("off",) for _ in search.valid]
+        chosen[0] = ("off", "default")
+        for number, valid in enumerate(search.valid):
+            plan.charge(valid.binding, "normal", len(chosen[number]))
+    else:
+        chosen = plan.ordinary_levels(search.valid)
+    for valid, (feeds, off), levels in zip(search.valid, ran, chosen, strict=True):
+        again, default = AGAIN if random else 0, "default" in levels
+        case = _complete(valid, "normal", feeds, off, original, again=again, default=default)
+        case.compares_off = "off" in levels or case.default is None
+        cases.found.append(case)
+        if not (default and case.compares_off):
+            level = "off" if default else "default"
+            cases.skipped.append(Skipped(f"{_where(valid, 'normal')}, optimizations {level}", "time"))
     if (reason := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, reason))
-    timed_out: list[Distribution] = []
-    for distribution, valid in _in_order(plan.sorted_for_values(search.valid)):
-        late = original.spent - begin > seconds or time.monotonic() > stop
-        levels = plan.affordable(valid.binding, distribution)
-        cause = "time" if late or not levels else ""
-        if sum(case.nbytes for case in cases.found) > _MEMORY:
-            cause = "memory"
-        if distribution in timed_out:
-            cases.skipped.append(
-                Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
-            )
-        elif not cause:
-            known, default = len(cases.found), levels == LEVELS and not is_single
-            fault = _add(cases, inputs, original, valid, distribution, random, default=default)
-            if isinstance(fault, ResourceLimit):
-                timed_out.append(distribution)
-                stopped()
-            elif fault is None:
-                added = len(cases.found) > known
-                plan.charge(valid.binding, distribution, levels if added else 0)
-                if added and levels < LEVELS:
-                    where = f"{_where(valid, distribution)}, optimizations default"
-                    cases.skipped.append(Skipped(where, "time"))
-        else:
-            cases.skipped.append(Skipped(_where(valid, distribution), cause))
+
+    def add_further() -> None:
+        """Add the cases of the further distributions."""
+        timed_out: list[Distribution] = []
+        tries = _in_order(plan.sorted_for_values(search.valid), repeats=plan.repeats_values)
+        for distribution, valid in tries:
+            late = original.spent - begin > seconds or time.monotonic() > stop
+            levels = plan.affordable(valid.binding, distribution)
+            cause = "time" if late or not levels else ""
+            if sum(case.nbytes for case in cases.found) > _MEMORY:
+                cause = "memory"
+            if distribution in timed_out:
+                cases.skipped.append(
+                    Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
+                )
+            elif not cause:
+                known, default = len(cases.found), levels == LEVELS and not is_single
+                fault = _add(cases, inputs, original, valid, distribution, random, default=default)
+                if isinstance(fault, ResourceLimit):
+                    timed_out.append(distribution)
+                    stopped()
+                elif fault is None:
+                    added = len(cases.found) > known
+                    plan.charge(valid.binding, distribution, levels if added else 0)
+                    if added and levels < LEVELS:
+                        where = f"{_where(valid, distribution)}, optimizations default"
+                        cases.skipped.append(Skipped(where, "time"))
+            else:
+                cases.skipped.append(Skipped(_where(valid, distribution), cause))
+
+    cases.further = add_further
     return cases
 
 
-def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, ValidBinding]]:
-    """The cases after the first distribution: each further distribution, at the last binding first."""
+def _in_order(found: Sequence[ValidBinding], *, repeats: bool) -> Iterator[tuple[Distribution, ValidBinding]]:
+    """Each further distribution at the last binding, and then at the other ones if it ``repeats``."""
     yield from ((distribution, found[-1]) for distribution in DISTRIBUTIONS[1:])
-    for distribution in DISTRIBUTIONS[1:]:
+    for distribution in DISTRIBUTIONS[1:] if repeats else ():
         if distribution not in _ONCE:
             yield from ((distribution, valid) for valid in reversed(found[:-1]))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.value_generator import Distribution
+from graphopt.ort.session import Optimizations
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of onnxruntime's optimization levels that are compared.
@@ -48,11 +50,34 @@ class ComparisonPlan:
         needed = 2 * LEVELS * (found + 1) * self.cost(binding)
         return found < _BINDINGS or needed <= self.work / 2
 
+    def ordinary_levels(self, found: Sequence[ValidBinding]) -> list[tuple[Optimizations, ...]]:
+        """For each binding, the levels at which its ordinary inputs are compared, and count their runs.
+
+        If both levels at all bindings take too long, the first binding is compared without optimizations, and
+        the second one in default sessions: a fault of the graph at either size is found at either level, and
+        a fault that onnxruntime's optimizer causes appears rather at the second one, which has no size of 1.
+        """
+        levels: list[tuple[Optimizations, ...]] = [("off", "default")] * len(found)
+        needed = sum(2 * LEVELS * self.cost(valid.binding) for valid in found)
+        if len(found) > 1 and needed > self.work:
+            levels[:2] = [("off",), ("default",)]
+        for valid, some in zip(found, levels, strict=True):
+            self.charge(valid.binding, "normal", len(some))
+        return levels
+
     def affordable(self, binding: Mapping[str, int], distribution: Distribution) -> int:
         """The number of levels at which one more case may be compared; a single one has no optimizations."""
         step = 2 * self.cost(binding)
         least = int(distribution in _ALWAYS - self.admitted)
         return next((levels for levels in (LEVELS, 1) if self.spent + levels * step <= self.work), least)
+
+    @property
+    def repeats_values(self) -> bool:
+        """Whether further distributions are compared at more than one binding.
+
+        Without a limit, they are. The faults that they reveal hardly depend on sizes.
+        """
+        return self.work == math.inf
 
     def sorted_for_values(self, found: Sequence[ValidBinding]) -> Sequence[ValidBinding]:
         """The bindings for further distributions, the preferred one last.

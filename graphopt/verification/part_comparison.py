@@ -123,6 +123,7 @@ class PartedModels:
         """
         original = _PartedOriginal(self)
         cases = gather_cases(inputs, original, random=False, seconds=seconds, is_single=True, **limits)
+        cases.add_further()
         if cases.crash is not None:
             raise cases.crash
         if cases.refusal is not None:

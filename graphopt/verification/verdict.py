@@ -14,6 +14,9 @@ from graphopt.util.text_tables import counted
 #: The cause of comparisons that are impossible for every candidate, and therefore are not gaps in a verdict.
 ORIGINAL_FAILS = "the original fails"
 
+#: The cause of comparisons that are unnecessary, because every rewrite is proven to preserve all bits.
+PROVEN_EXACT = "proven exact"
+
 #: Keys of rows in JSON where they differ from the attributes' names.
 _JSON_KEYS = {"distribution": "flavour"}
 
@@ -221,8 +224,11 @@ class Verdict:
     def remarks(self) -> tuple[str, ...]:
         """Counts of limited comparisons: ``2 within rounding error``, ``13 skipped for time (-v)``."""
         excused = sum(row.excused for row in self.rows)
-        causes = Counter(skipped.cause for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS)
+        causes = Counter(skipped.cause for skipped in self.skipped)
+        causes.pop(ORIGINAL_FAILS, None)
         found = [f"{excused} within rounding error"] if excused else []
+        if causes.pop(PROVEN_EXACT, None):
+            found.append("rewrites proven exact for other values")
         found += [f"{count} skipped for {cause}" for cause, count in causes.items()]
         if self.groups:
             compared = sum(group.reason is None for group in self.groups)

@@ -86,7 +86,14 @@ from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.random_outputs import find_unsteady_outputs, share_random_outputs
 from graphopt.verification.run_cost import RunCost
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
-from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict, without_inputs
+from graphopt.verification.verdict import (
+    ORIGINAL_FAILS,
+    PROVEN_EXACT,
+    Row,
+    Skipped,
+    Verdict,
+    without_inputs,
+)
 
 #: Maximum size of a model's weights, in bytes, for which instrumented copies of the model are loaded.
 _INSTRUMENTED_BYTES = 1 << 29
@@ -210,6 +217,7 @@ class Verifier:
         bits: bool = False,
         like: Row | None = None,
         libraries: Sequence[str] = (),
+        proven_exact: bool = False,
     ) -> Verdict:
         """Compare ``candidate`` with the original.
 
@@ -222,6 +230,9 @@ class Verifier:
             like: compare only on the inputs of this row of an earlier verdict.
             libraries: operator libraries of the candidate. The candidate is compared without and with these
                 libraries.
+            proven_exact: the rewrites are proven to preserve every bit
+                (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs at all sizes, unless
+                some bit differs.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -230,8 +241,9 @@ class Verifier:
         with tracer.span("verification", end={"equal": None, "runs": 0}) as traced, ResourceMeter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
+                is_proven = proven_exact and like is None and not (bits or self._random.varies)
                 rows, changes, skipped, unverifiable = self._judge(
-                    artifact, numerics, signature, bits, like, tuple(libraries)
+                    artifact, numerics, signature, bits, like, tuple(libraries), is_proven
                 )
                 record.count("comparisons", len(rows))
                 equal = None if unverifiable is not None else not changes and all(row.ok for row in rows)
@@ -292,6 +304,7 @@ class Verifier:
         bits: bool,
         like: Row | None,
         libraries: tuple[str, ...],
+        is_proven: bool,
     ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
         cases = self._gathered()
         if cases.crash is not None:
@@ -323,6 +336,8 @@ class Verifier:
                 )
             ]
             return rows, changes, cases.skipped, self.refusal
+        if not is_proven:
+            self._add_further(cases)
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
         rows = []
@@ -344,7 +359,12 @@ class Verifier:
                 unreliable=self._unreliable_in,
                 unsteady=partial(self._unsteady_in, cases, self._original),
             )
+            known = len(cases.found)
             found = comparison.rows(cases_like(cases.found, like))
+            if is_proven and not _is_same_without_optimizations(found):
+                is_proven = False
+                self._add_further(cases)
+                found += comparison.rows(cases.found[known:])
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
                 if isinstance(runs, Runs):
@@ -353,7 +373,10 @@ class Verifier:
                 comparison = replace(comparison, candidate=runs, original=None, unsteady=unsteady)
                 found += comparison.rows(cases_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
-        skipped = [one for known in (cases, self._empty_cases) if known is not None for one in known.skipped]
+        gathered = [one for one in (cases, self._empty_cases) if one is not None]
+        skipped = [one for known in gathered for one in known.skipped]
+        if is_proven and cases.further is not None:
+            skipped.append(Skipped("other kinds of values", PROVEN_EXACT, "every rewrite preserves all bits"))
         return rows, changes, skipped, None if rows else f"{ORIGINAL_FAILS} in repeated runs"
 
     def _gathered(self) -> Cases:
@@ -375,6 +398,12 @@ class Verifier:
                 if self._cases.found:
                     self._cases.skipped += self._runners.memory_plan.left_out
         return self._cases
+
+    def _add_further(self, cases: Cases) -> None:
+        """Add the cases of further distributions to ``cases``."""
+        if cases.further is not None:
+            cases.add_further()
+            share_random_outputs(cases.found, self._random)
 
     def _unreliable_in(self, case: Case) -> Unreliable:
         """Outputs that onnxruntime computes wrongly in ``case`` because of empty tensors, cached."""
@@ -402,3 +431,8 @@ class Verifier:
                 self._inputs, self._empty_original(), cases, random=self._random.varies
             )
         return self._empty_cases
+
+
+def _is_same_without_optimizations(rows: Sequence[Row]) -> bool:
+    """Whether all comparisons agree, those of sessions without optimizations in every bit."""
+    return bool(rows) and all(row.ok and (row.identical or row.level != "off") for row in rows)

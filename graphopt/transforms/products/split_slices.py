@@ -27,6 +27,7 @@ class SplitSlices(Pass):
     """
 
     name: ClassVar[str] = "split-slices"
+    proven_exact: ClassVar[bool] = True
     operators: ClassVar[frozenset[str]] = frozenset({"Slice"})
     tags: ClassVar[tuple[str, ...]] = ("onnxscript:slice-split", "onnxruntime:GatherSliceToSplitFusion")
 

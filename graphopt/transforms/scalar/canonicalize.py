@@ -19,6 +19,7 @@ class Canonicalize(Pass):
     """Normalize nodes: constants on the right, no trailing empty inputs, all domains imported."""
 
     name: ClassVar[str] = "canonicalize"
+    proven_exact: ClassVar[bool] = True
     revisits_changes: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:

@@ -23,6 +23,7 @@ class ConstantPooling(Pass):
     """
 
     name: ClassVar[str] = "constant-pooling"
+    proven_exact: ClassVar[bool] = True
     tags: ClassVar[tuple[str, ...]] = (
         "onnxslim:weight-tying",
         "onnxoptimizer:eliminate_duplicate_initializer",

@@ -46,6 +46,7 @@ class ConstantPropagation(Pass):
     """
 
     name: ClassVar[str] = NAME
+    proven_exact: ClassVar[bool] = True
     tags: ClassVar[tuple[str, ...]] = (
         "onnxslim:constant-folding",
         "onnxoptimizer:eliminate_shape_op",

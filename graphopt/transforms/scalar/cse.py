@@ -25,6 +25,7 @@ class CommonSubexpressionElimination(Pass):
     """
 
     name: ClassVar[str] = "cse"
+    proven_exact: ClassVar[bool] = True
     tags: ClassVar[tuple[str, ...]] = (
         "onnxslim:cse",
         "onnxoptimizer:eliminate_common_subexpression",

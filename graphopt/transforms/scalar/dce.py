@@ -21,6 +21,7 @@ class DeadCodeElimination(Pass):
     """
 
     name: ClassVar[str] = "dce"
+    proven_exact: ClassVar[bool] = True
     tags: ClassVar[tuple[str, ...]] = (
         "onnxslim:dead-nodes",
         "onnxoptimizer:eliminate_deadend",

@@ -24,6 +24,7 @@ class Peephole(Pass):
     """
 
     name: ClassVar[str] = "peephole"
+    proven_exact: ClassVar[bool] = True
     revisits_changes: ClassVar[bool] = True
     families: tuple[str, ...] = ()
     numerics: Numerics = Numerics.APPROXIMATES
