@@ -27,7 +27,6 @@ class Case:
         feeds: inputs by name.
         off: outputs without onnxruntime's optimizations.
         default: outputs of a default session; ``None`` if the original fails in it.
-        compares_off: whether candidates are compared with ``off``.
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         drift: per output and tensor, the largest deviation from ``off`` in repeated runs; empty if there were
             none.
@@ -44,6 +43,7 @@ class Case:
         unreliable: outputs that empty tensors make unreliable; ``None`` until computed.
         repeated: whether the original ran more than once, so that ``random`` is known.
         flaky: whether the original failed in a later run.
+        compares_off: whether candidates are compared with ``off``.
     """
 
     binding: str
@@ -52,7 +52,6 @@ class Case:
     off: list[Any]
     default: list[Any] | None
     noise: list[list[float]]
-    compares_off: bool = True
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     varying: frozenset[int] = frozenset()
@@ -64,6 +63,7 @@ class Case:
     unreliable: Unreliable | None = None
     repeated: bool = False
     flaky: bool = False
+    compares_off: bool = True
 
     @property
     def nbytes(self) -> int:

@@ -146,8 +146,9 @@ def gather_cases(
     def add_further() -> None:
         """Add the cases of the further distributions."""
         timed_out: list[Distribution] = []
-        tries = _in_order(plan.sorted_for_values(search.valid), repeats=plan.repeats_values)
-        for distribution, valid in tries:
+        for distribution, valid in _in_order(plan.sorted_for_values(search.valid)):
+            if not plan.repeats_values and distribution in plan.admitted:
+                continue
             late = original.spent - begin > seconds or time.monotonic() > stop
             levels = plan.affordable(valid.binding, distribution)
             cause = "time" if late or not levels else ""
@@ -176,10 +177,10 @@ def gather_cases(
     return cases
 
 
-def _in_order(found: Sequence[ValidBinding], *, repeats: bool) -> Iterator[tuple[Distribution, ValidBinding]]:
-    """Each further distribution at the last binding, and then at the other ones if it ``repeats``."""
+def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, ValidBinding]]:
+    """Each further distribution at the last binding, and then at the other ones."""
     yield from ((distribution, found[-1]) for distribution in DISTRIBUTIONS[1:])
-    for distribution in DISTRIBUTIONS[1:] if repeats else ():
+    for distribution in DISTRIBUTIONS[1:]:
         if distribution not in _ONCE:
             yield from ((distribution, valid) for valid in reversed(found[:-1]))
 

@@ -22,6 +22,13 @@ from tests.ort.build import data, parse
 NEG = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
 
 
+def gathered(inputs: Inputs, original: Any, **options: Any) -> Cases:
+    """The cases of all distributions."""
+    cases = gather_cases(inputs, original, **options)
+    cases.add_further()
+    return cases
+
+
 class Flaky:
     """Runs a number of times, then crashes."""
 
@@ -70,7 +77,7 @@ class Unsteady:
 
 def test_outputs_that_change_from_run_to_run_are_found_after_a_difference() -> None:
     original = Unsteady()
-    cases = gather_cases(Inputs(parse(NEG)), original, random=False, seconds=100)
+    cases = gathered(Inputs(parse(NEG)), original, random=False, seconds=100)
     runs = original.runs
     assert runs == 2 * len(cases.found), "one run at each level"
     assert find_unsteady_outputs(cases.found[0], cases, original)
@@ -82,7 +89,7 @@ def test_outputs_that_change_from_run_to_run_are_found_after_a_difference() -> N
 @pytest.mark.parametrize("seconds", [0.001, 0.02, 1.0])
 def test_estimated_time_limits_comparisons_independently_of_speed(seconds: float) -> None:
     def count(original: Any) -> list[tuple[str, str, bool]]:
-        cases = gather_cases(
+        cases = gathered(
             Inputs(parse(NEG)),
             original,
             random=False,
@@ -119,7 +126,7 @@ class FailsOnce(Unsteady):
 
 def test_special_values_on_which_the_original_fails_are_compared_at_another_binding() -> None:
     original = FailsOnce()
-    cases = gather_cases(
+    cases = gathered(
         Inputs(parse(NEG)), original, random=False, seconds=1e6, cost=lambda sizes: sizes["N"], work=0.5
     )
     assert original.failed
@@ -176,7 +183,7 @@ class Endless:
 def test_timed_out_runs_do_not_count_towards_the_time_limit() -> None:
     inputs = Inputs(parse(NEG))
     original = Endless()
-    cases = gather_cases(inputs, original, random=False, seconds=5, quick=1)
+    cases = gathered(inputs, original, random=False, seconds=5, quick=1)
     assert {case.distribution for case in cases.found} >= {"normal", "large"}
     assert not [skipped for skipped in cases.skipped if skipped.cause == "time"]
     assert original.stopped < len(DISTRIBUTIONS), "inputs of one kind are stopped at one size"
@@ -201,7 +208,7 @@ class Slow:
 @pytest.mark.parametrize("seconds", [17, 21, 25, 28, 1000])
 def test_each_distribution_is_tried_before_further_sizes(seconds: int) -> None:
     inputs = Inputs(parse(NEG))
-    cases = gather_cases(inputs, Slow(), random=False, seconds=seconds)
+    cases = gathered(inputs, Slow(), random=False, seconds=seconds)
     kinds = [distribution for distribution in DISTRIBUTIONS[1:] if distribution != "overridden"]
     sizes = [sum(case.distribution == kind for case in cases.found) for kind in kinds]
     assert min(sizes) == 1 or max(sizes) <= 1, sizes
