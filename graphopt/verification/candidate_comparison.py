@@ -228,7 +228,7 @@ def absolute_rounding(output: ir.Value, coarsest: FloatType) -> float:
 
 
 def _nonfinite(numerics: Numerics, distribution: Distribution, level: Optimizations) -> NonFinite:
-    """The requirement for NaN and infinities: the table in :mod:`graphopt.verification.verifier`."""
+    """The requirement for NaN and infinities: the table in :mod:`graphopt.verification`."""
     if distribution == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
         return "ignore"
     if level == "default":

@@ -16,7 +16,7 @@ from graphopt.verification.case import Cases
 from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
 from graphopt.verification.comparison_plan import ComparisonPlan
 from graphopt.verification.random_outputs import find_unsteady_outputs
-from graphopt.verification.verifier import verify
+from graphopt.verification.verifier import Verifier, verify
 from tests.ort.build import data, parse
 
 NEG = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
@@ -132,6 +132,29 @@ def test_special_values_on_which_the_original_fails_are_compared_at_another_bind
     assert original.failed
     kinds = [case.distribution for case in cases.found if case.distribution != "normal"]
     assert sorted(kinds) == ["special", "zero"]
+
+
+def test_long_runs_are_compared_at_one_level_for_each_size() -> None:
+    cases = gathered(Inputs(parse(NEG)), Slow(), random=False, seconds=1e6, cost=lambda sizes: 1.0, work=0.5)
+    ordinary = [case for case in cases.found if case.distribution == "normal"]
+    assert [(case.compares_off, case.default is not None) for case in ordinary] == [
+        (True, False),
+        (False, True),
+    ]
+    assert len({case.binding for case in ordinary}) == 2
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_faults_at_each_size_are_found_even_if_runs_are_long(size: int) -> None:
+    """The wrong model returns x at a length of 1, or at any other length, instead of -x."""
+    text = f"""g (float[N] x) => (float[N] y) <int64[1] one = {{1}}>
+        {{ s = Shape(x) e = {"Equal" if size == 1 else "Less"}({"s, one" if size == 1 else "one, s"})
+           n = Neg(x) y = Where(e, x, n) }}"""
+    with Verifier(parse(NEG), work=1e-9) as verifier:
+        verdict = verifier.verify(parse(text))
+    assert not verdict.ok
+    assert {row.level for row in verdict.failures} == {"off" if size == 1 else "default"}
+    assert {"normal", "zero", "special"} == {row.distribution for row in verdict.rows}
 
 
 def test_a_query_of_the_plan_admits_nothing() -> None:

@@ -23,7 +23,6 @@ class MergeFunctions(Pass):
     """
 
     name: ClassVar[str] = "merge-functions"
-    proven_exact: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Redirect calls and remove unused functions, until no two functions are equal."""
