@@ -179,8 +179,8 @@ class Verifier:
             libraries: operator libraries of the candidate. The candidate is compared without and with these
                 libraries.
             proven_exact: the rewrites are proven to preserve every bit
-                (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs at all sizes, unless
-                some bit differs.
+                (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs, at all sizes,
+                unless some bit differs.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
