@@ -27,12 +27,12 @@ __all__ = [
     "current",
     "defaults",
     "describe",
-    "disable_telemetry",
     "environment",
     "in_file",
     "load",
     "origins",
     "patch",
+    "prepare_libraries",
     "shown",
     "sources",
     "using",
@@ -199,9 +199,14 @@ def environment(**changes: str) -> dict[str, str]:
     return {**_NO_TELEMETRY, **os.environ, **changes}
 
 
-def disable_telemetry() -> None:
-    """Keep the onnxruntime of this process from sending usage data, unless its variable is already set."""
-    for name, value in _NO_TELEMETRY.items():
+def prepare_libraries() -> None:
+    """Set the variables of libraries for the command line, before they are imported, unless already set.
+
+    onnxruntime sends no usage data. numpy's OpenBLAS runs on one thread: graphopt multiplies small matrices,
+    and the threads would occupy memory for each core. Without memory for them, OpenBLAS interrupts the
+    process (SIGINT).
+    """
+    for name, value in {**_NO_TELEMETRY, "OPENBLAS_NUM_THREADS": "1"}.items():
         os.environ.setdefault(name, value)
 
 

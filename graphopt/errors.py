@@ -195,6 +195,10 @@ class ResourceLimit(GraphoptError):
     status = ExitStatus.RESOURCE_LIMIT
 
 
+class SystemExhausted(ResourceLimit):
+    """The system allows no further process or thread, independently of the model."""
+
+
 class RuntimeFailure(GraphoptError):
     """The runtime (onnxruntime, a device, a child process) failed."""
 
@@ -213,6 +217,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_MEMORY = (
     *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
     *("can't start new thread", "failed to map segment"),
+    # protobuf; models over its limit of 2 GB are refused before
+    *("Arena alloc failed", "Failed to serialize proto"),
 )
 
 

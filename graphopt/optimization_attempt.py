@@ -15,6 +15,7 @@ from graphopt.errors import (
     InvalidModel,
     ResourceLimit,
     RuntimeFailure,
+    SystemExhausted,
     UsageError,
     VerificationFailed,
     exhausted,
@@ -246,6 +247,11 @@ class Attempt:
             )
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
+        except SystemExhausted as error:
+            raise ResourceLimit(
+                f"the result can't be verified: {error.message}",
+                hint="--no-verify writes it without a comparison",
+            ) from error
         except GraphoptError:  # the original is at fault
             raise
         except Exception as error:  # writing an invalid model may raise any exception

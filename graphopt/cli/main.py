@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         # The process runs only graphopt, and ends soon: graphs have many cycles, but few become garbage.
         gc.set_threshold(200_000, 10, 10)
         _open_closed_streams()
-        config.disable_telemetry()
+        config.prepare_libraries()
         claim_process()
         invocation.before = _process_age()
     status = call(invocation)

@@ -10,7 +10,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, ResourceLimit
+from graphopt.process.threads import start_thread
 from graphopt.profile import Profile, SpecializationKind
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -67,9 +68,9 @@ class Job:
     def start(self) -> None:
         """Run the job in a new thread."""
         try:
-            threading.Thread(target=self.run, daemon=True).start()
-        except RuntimeError as error:  # too many threads
-            self.finish(self, None, f"no thread could be started: {error}")
+            start_thread(self.run)
+        except ResourceLimit as error:
+            self.finish(self, None, error.message)
 
     def run(self) -> None:
         """Run the job in this thread."""

@@ -14,6 +14,7 @@ from graphopt.ort.devices import CPU, Device, quiet, unlogged
 from graphopt.ort.error_text import explain
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
+from graphopt.process.threads import start_thread
 from graphopt.util.ort_array_conversion import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
 if TYPE_CHECKING:
@@ -164,8 +165,7 @@ def run(
     options.log_severity_level = FATAL
     done = threading.Event()
     if seconds is not None:
-        watch = threading.Thread(target=_stop_late, args=(options, seconds, done), daemon=True)
-        watch.start()
+        start_thread(_stop_late, options, seconds, done)
     types = {arg.name: arg.type for arg in session.get_inputs()}
     results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
     names = [arg.name for arg in results] if outputs is None else list(outputs)

@@ -24,11 +24,12 @@ from typing import IO, Any, TypeVar
 
 from graphopt import config
 from graphopt.diagnostics import record, tracer
-from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, SystemExhausted, exhausted
 from graphopt.process import fork_server
 from graphopt.process import memory as ram
 from graphopt.process.interpreter_command import command
 from graphopt.process.resource_usage import peak_resident
+from graphopt.process.threads import start_thread
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
@@ -40,7 +41,7 @@ class ProcessCrashed(RuntimeFailure):
     """The child process died."""
 
 
-class NoProcess(ResourceLimit):
+class NoProcess(SystemExhausted):
     """No child process could be started."""
 
 
@@ -189,19 +190,15 @@ class Child:
         """The reply of ``process`` to ``request``."""
         data = pickle.dumps((*request, cpu, _folder()), protocol=5)
         assert process.stdin is not None and process.stdout is not None
-        expired = threading.Event()
+        expired, replied = threading.Event(), threading.Event()
 
         def stop() -> None:
-            expired.set()
-            process.kill()
+            if not replied.wait(timeout):
+                expired.set()
+                process.kill()
 
-        watchdog = threading.Timer(timeout or 0, stop)
-        watchdog.daemon = True  # the timer must not delay the exit of this process
-        try:
-            if timeout is not None:
-                watchdog.start()
-        except RuntimeError as error:
-            raise ResourceLimit(f"no thread could be started: {error}") from error
+        if timeout is not None:
+            start_thread(stop)
         try:
             process.stdin.write(data)
             process.stdin.flush()
@@ -219,11 +216,11 @@ class Child:
                 raise _late(f"{cpu or 0:g} s of CPU time", doing) from None
             raise self._crash(status, doing) from error
         finally:
-            watchdog.cancel()
+            replied.set()
         self._peak = max(self._peak, peak)
         if succeeded:
             return result
-        if exhausted(result) is not None:
+        if exhausted(result) is not None and not isinstance(result, SystemExhausted):
             raise ResourceLimit("onnxruntime exceeded the memory limit") from result
         raise result
 
@@ -302,7 +299,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
 
     for module in preload:
         importlib.import_module(module)
-    threading.Thread(target=receive, daemon=True).start()
+    start_thread(receive)
     replies.write(_READY)
     replies.flush()
     kept: Any = None

@@ -7,10 +7,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from graphopt.errors import ResourceLimit
+from graphopt.util.text_tables import human_bytes
+
 #: Bytes from which a cgroup's limit counts as none: cgroups without a limit report a number near 2^63.
 _NO_LIMIT = 1 << 60
 #: Minimum memory limit, in bytes, of a process with sessions.
 SESSION_BYTES = 1 << 28
+#: Bytes that the interpreter, numpy, onnx and onnxruntime need for the smallest model: private memory, and
+#: address space, which also contains the libraries. Measured: 92 MB and 190 MB.
+_LEAST_DATA, _LEAST_SPACE = 96 << 20, 192 << 20
 
 
 def available(root: Path = Path("/")) -> int | None:
@@ -36,6 +42,29 @@ def counted_mappings() -> int | None:
     if not sys.platform.startswith("linux"):
         return None
     return min((max(0, bound) for bound in _of_limits()), default=None)
+
+
+def check_limits() -> None:
+    """Check that the limits of this process (``ulimit``) admit the libraries and a small model.
+
+    Native libraries whose initialization lacks memory abort, or interrupt the process.
+
+    Raises:
+        ResourceLimit: they do not.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    kinds = ((resource.RLIMIT_DATA, _LEAST_DATA, "d"), (resource.RLIMIT_AS, _LEAST_SPACE, "v"))
+    for kind, least, name in kinds:
+        soft, _ = resource.getrlimit(kind)
+        if soft != resource.RLIM_INFINITY and soft < least:
+            raise ResourceLimit(
+                f"graphopt needs at least {human_bytes(least)} of memory, and ulimit -{name} allows"
+                f" {human_bytes(soft)}",
+                hint="raise this limit, for large models by a multiple of their weights",
+            )
 
 
 def limit_data(nbytes: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event
 
 from graphopt.errors import ResourceLimit
+from graphopt.process.threads import start_thread
 
 #: A call; it has to return soon after the event is set.
 Call = Callable[[Event], None]
@@ -37,7 +37,13 @@ def run_all(calls: Sequence[Call], workers: int, finished: Callable[[int], None]
     for call in calls:
         pending.put(call)
 
-    def work() -> None:
+    def work(ended: Event) -> None:
+        try:
+            take_calls()
+        finally:
+            ended.set()
+
+    def take_calls() -> None:
         while not stop.is_set():
             try:
                 call = pending.get_nowait()
@@ -50,17 +56,16 @@ def run_all(calls: Sequence[Call], workers: int, finished: Callable[[int], None]
             else:
                 results.put(None)
 
-    threads = [Thread(target=work, daemon=True) for _ in range(min(workers, len(calls)))]
+    running: list[Event] = []
 
     def end() -> None:
         stop.set()
-        for thread in threads:
-            with contextlib.suppress(RuntimeError):  # raised for a thread that was not started
-                thread.join(_PATIENCE)
+        for ended in running:
+            ended.wait(_PATIENCE)
 
     atexit.register(end)
     try:
-        _start(threads)
+        _start(work, min(workers, len(calls)), running)
         for done in range(1, len(calls) + 1):
             error = results.get()
             if error is not None:
@@ -71,12 +76,14 @@ def run_all(calls: Sequence[Call], workers: int, finished: Callable[[int], None]
         atexit.unregister(end)
 
 
-def _start(threads: Sequence[Thread]) -> None:
-    """Start as many of ``threads`` as the system allows, at least one."""
-    for number, thread in enumerate(threads):
+def _start(work: Callable[[Event], None], count: int, running: list[Event]) -> None:
+    """Start up to ``count`` threads, at least one, and append the event of each to ``running``."""
+    for number in range(count):
+        ended = Event()
         try:
-            thread.start()
-        except RuntimeError as error:
+            start_thread(work, ended)
+        except ResourceLimit:
             if number == 0:
-                raise ResourceLimit(f"no thread could be started: {error}") from error
+                raise
             return
+        running.append(ended)

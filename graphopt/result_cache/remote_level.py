@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphopt.errors import UsageError
+from graphopt.errors import ResourceLimit, UsageError
+from graphopt.process.threads import start_thread
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.stored_result import KEY, MODEL, REPORT
 
@@ -101,6 +102,7 @@ def _within_limit(action: Callable[[], T]) -> T:
     Raises:
         RemoteFailure: it fails, or takes too long.
     """
+    done = threading.Event()
     outcome: list[T] = []
     failures: list[Exception] = []
 
@@ -109,10 +111,14 @@ def _within_limit(action: Callable[[], T]) -> T:
             outcome.append(action())
         except Exception as error:  # fsspec's file systems raise exceptions of many libraries
             failures.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=act, daemon=True)  # a daemon, so that the process can end without it
-    thread.start()
-    thread.join(_PATIENCE)
+    try:
+        start_thread(act)
+    except ResourceLimit as limit:
+        raise RemoteFailure(f"cache-url can't be used: {limit.message}") from limit
+    done.wait(_PATIENCE)
     if failures:
         (error,) = failures
         text = " ".join(str(error).split()) or type(error).__name__

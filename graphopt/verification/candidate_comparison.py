@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.inputs.value_generator import Distribution
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
@@ -116,6 +116,8 @@ class CandidateComparison:
             actual = self.candidate.run(level, case.feeds)
             if level == "off" and self.draws_random and case.varying and self._is_constant(case, actual):
                 return row(None, "", False, _CONSTANT), None
+        except SystemExhausted:  # the candidate is not at fault
+            raise
         except (RuntimeFailure, ResourceLimit) as failure:
             self.unsteady(case)
             return row(None, "", False, str(failure)), failure

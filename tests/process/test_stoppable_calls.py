@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -42,15 +44,15 @@ def test_first_failure_stops_running_calls_and_starts_no_others() -> None:
 
 @pytest.mark.parametrize("startable", [0, 1])
 def test_at_least_one_thread_is_needed(monkeypatch: pytest.MonkeyPatch, startable: int) -> None:
-    start, left = threading.Thread.start, [None] * startable
+    start, left = _thread.start_new_thread, [None] * startable
 
-    def limited(thread: threading.Thread) -> None:
+    def limited(function: Callable[[], None], arguments: tuple[()]) -> None:
         if not left:
             raise RuntimeError("can't start new thread")
         left.pop()
-        start(thread)
+        start(function, arguments)
 
-    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(_thread, "start_new_thread", limited)
     ran: list[int] = []
     calls = [lambda stop: ran.append(1)] * 3
     if startable:

@@ -27,6 +27,7 @@ from graphopt.cli.output.console import Console
 from graphopt.diagnostics.observation import observed
 from graphopt.errors import ConvertedInput, UsageError, nearest_names
 from graphopt.optimize_options import OPTIONS
+from graphopt.process.memory import check_limits
 
 Function = Callable[..., Any]
 
@@ -93,6 +94,7 @@ def command(
             from graphopt.cli.options.path_conflicts import check_apart, check_writable, written_paths
             from graphopt.cli.options.resolve_options import move_options
 
+            check_limits()
             run = _start(context, values, needs_settings=needs_settings)
             option_relations.check(context)
             check_apart(context)

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from graphopt.errors import GraphoptError, InvalidModel, causes
+from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, causes, exhausted
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import COPIED_OUTPUTS, FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.io import pack_opaque_parts
@@ -110,10 +110,13 @@ def decode(data: bytes, where: str) -> onnx.ModelProto:
 
     Raises:
         InvalidModel: ``data`` is not a model, is truncated, or nests bodies too deeply.
+        ResourceLimit: memory does not suffice.
     """
     try:
         proto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
+        if (limit := exhausted(error)) is not None:
+            raise ResourceLimit(f"{limit} to read {where}") from error
         depth = nesting_depth(data)
         if depth >= MAX_NESTING:
             raise InvalidModel(

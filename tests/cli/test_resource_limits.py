@@ -1,0 +1,89 @@
+"""Under limits on memory (``ulimit``), ``optimize`` writes a result, or exits with status 5 and one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+resource = pytest.importorskip("resource")
+
+_LIMITS = {"d": resource.RLIMIT_DATA, "v": resource.RLIMIT_AS}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with 16 MB of weights, which is written for this module."""
+    path = tmp_path_factory.mktemp("models") / "in.onnx"
+    weight = numpy_helper.from_array(np.ones((2048, 2048), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, ["N", 2048])],
+        [helper.make_tensor_value_info("y", 1, ["N", 2048])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def _optimize(model: Path, folder: Path, kind: str, megabytes: int) -> subprocess.CompletedProcess[str]:
+    """Optimize ``model`` under a limit, with temporary files in ``folder / "tmp"``; hangs fail the test."""
+    (folder / "tmp").mkdir()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(_LIMITS[kind], (megabytes << 20, megabytes << 20))
+
+    words = [sys.executable, "-m", "graphopt", "optimize", str(model), "-o", "out.onnx"]
+    environment = {"GRAPHOPT_CACHE": "false", "TMPDIR": str(folder / "tmp"), "PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(
+        words,
+        check=False,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=limit,
+    )
+
+
+def _check(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    lines = [line for line in done.stderr.splitlines() if line.startswith("graphopt: ")]
+    lines = [line for line in lines if not line.startswith("graphopt: warning: ")]
+    assert done.returncode in (0, 5) and "Traceback" not in done.stderr, done.stderr
+    assert len(lines) == int(done.returncode == 5)
+    names = {path.name for path in folder.iterdir()}
+    assert names == ({"tmp", "out.onnx"} if done.returncode == 0 else {"tmp"})
+    assert not any((folder / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "megabytes"), [("d", 20), ("d", 100), ("d", 124), ("d", 150), ("v", 100), ("v", 220)]
+)
+def test_status_and_files(model: Path, tmp_path: Path, kind: str, megabytes: int) -> None:
+    _check(_optimize(model, tmp_path, kind, megabytes), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(_LIMITS))
+@pytest.mark.parametrize("megabytes", range(40, 340, 7))
+def test_sweep(model: Path, tmp_path: Path, kind: str, megabytes: int) -> None:
+    _check(_optimize(model, tmp_path, kind, megabytes), tmp_path)
+
+
+@pytest.mark.parametrize("kind", list(_LIMITS))
+def test_limit_below_the_libraries_is_reported_before_they_are_imported(
+    model: Path, tmp_path: Path, kind: str
+) -> None:
+    done = _optimize(model, tmp_path, kind, 60 if kind == "d" else 150)
+    assert done.returncode == 5
+    first, hint = done.stderr.splitlines()
+    assert first.startswith("graphopt: graphopt needs at least ") and f"and ulimit -{kind} allows" in first
+    assert hint.startswith("hint: raise this limit")
