@@ -177,6 +177,11 @@ class Attempt:
         self.entered("running the original")
         if self.verifier.refusal is None:
             return
+        if self.verifier.lacks_memory:
+            raise ResourceLimit(
+                f"not verified: {self.verifier.refusal}",
+                hint="free memory, or raise its limit; without --require-verified the result is written",
+            )
         if not self.verifier.given:
             raise RuntimeFailure(
                 f"not verified: {self.verifier.refusal}",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from graphopt.cli.files.optimize_files import Plan
@@ -18,6 +19,8 @@ from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds
 
 _TOTAL = "total"
+#: Maximum characters of the reason of a failure in the list; stderr has all.
+_REASON = 100
 
 
 @dataclass
@@ -80,7 +83,8 @@ class Batch:
         )
         self.status = max(self.status, failure.status)
         self.entries.append({"source": run.invocation.name_of(source), "error": failure.to_dict()})
-        run.console.print(f"  {label:{self._width}}  failed: exit status {int(failure.status)}")
+        reason = shorten(failure.message.replace(str(source), "it"), _REASON, placeholder=" …")
+        run.console.print(f"  {label:{self._width}}  failed (exit status {int(failure.status)}): {reason}")
 
     def _print_line(self, label: str, entry: dict[str, Any], seconds: float) -> None:
         before, after = entry["original"]["nodes"], entry["optimized"]["nodes"]

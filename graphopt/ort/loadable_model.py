@@ -10,7 +10,7 @@ from graphopt.errors import InvalidModel, ResourceLimit, exhausted
 from graphopt.ort.session import ModelInFolder, Source
 
 #: Bytes of initializers beyond which a model is passed to onnxruntime as a file, which it maps.
-_LARGE = 1 << 28
+MAPPED_BYTES = 1 << 28
 
 
 class Artifact:
@@ -85,9 +85,9 @@ class Artifact:
     def _write(self, model: ir.Model) -> Source:
         """``model`` in memory, with references to its data files if it is large, or in a temporary file."""
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
-        if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
+        if sum(value.const_value.nbytes for value in values if value.const_value is not None) < MAPPED_BYTES:
             return ir.to_bytes(model)
-        found = beside_data(model, _LARGE)
+        found = beside_data(model, MAPPED_BYTES)
         self._kept = None if found is None else found[1]
         if found is not None:
             return found[0]

@@ -56,7 +56,7 @@ class Region:
                     wanted[value] = None
                     pending.append(value)
         nodes = tuple(node for node in model.graph if node in found)
-        return cls(model, nodes, outputs, Weights.of(_tensors(nodes).values()))
+        return cls(model, nodes, outputs, Weights.of(_tensors(nodes).values(), is_part=True))
 
     def graph_inputs(self) -> list[ir.Value]:
         """The values that the region reads and does not compute, except constants."""
@@ -137,7 +137,7 @@ def _cuts(model: ir.Model, shared: set[str], fits: Callable[[Weights], bool]) ->
     tensors: dict[object, ir.TensorProtocol] = {}
     while index < len(nodes):
         tensors |= _tensors([nodes[index]])
-        if not fits(Weights.of(tensors.values())):
+        if not fits(Weights.of(tensors.values(), is_part=True)):
             if best is None:
                 return None
             close(begin, best + 1, crossing[best])

@@ -221,6 +221,11 @@ class Verifier:
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
 
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether not even one session of the original fits into memory."""
+        return self._memory_refusal is not None
+
     def default_fault(self) -> str | None:
         """onnxruntime's error when it loads the original with optimizations, if it fails."""
         if self._runners.memory_plan.sessions.off_only is not None:

@@ -54,7 +54,7 @@ def test_zip_file(invoke: Invoke, model: str) -> None:
         assert done.status == 0, done.err
     assert "in a zip file" in invoke("inspect", "m.gopt").out
     done = invoke("compile", model)
-    assert done.status == 2 and "m.gopt is a file, not a folder" in done.err
+    assert done.status == 2 and "m.gopt is a bundle in the form of a zip file" in done.err
 
 
 @pytest.mark.parametrize(
@@ -336,3 +336,17 @@ def test_damaged_arguments_are_refused(invoke: Invoke, model: str, argument: dic
     Path("report.json").write_text(json.dumps(report))
     outcome = invoke("compile", model, "-o", "b.gopt", "--config", "report.json")
     assert outcome.status == 3 and f"record of settings is damaged: {next(iter(argument))} is" in outcome.err
+
+
+@pytest.mark.parametrize(("old", "new"), [("--zip", "--no-zip"), ("--no-zip", "--zip")])
+def test_bundle_is_not_replaced_by_the_other_form(invoke: Invoke, model: str, old: str, new: str) -> None:
+    assert invoke("compile", model, "--no-verify", old).status == 0
+    before = Path("m.gopt").is_file()
+    refused = invoke("compile", model, "--no-verify", new)
+    assert refused.status == 2 and refused.err.splitlines() == [
+        f"graphopt: m.gopt is a bundle in the form of a {'zip file' if before else 'folder'},"
+        " and only the same form replaces it",
+        f"hint: {old}, or give another name with -o",
+    ]
+    assert Path("m.gopt").is_file() == before
+    assert invoke("compile", model, "--no-verify", old).status == 0

@@ -231,6 +231,28 @@ def test_weights_are_not_kept_by_a_model_on_standard_output(invoke: Invoke, weig
     assert "a model on standard output can't keep its weights in data files" in refused.err
 
 
+def test_standard_output_has_no_folder_for_weights(invoke: Invoke, weights: Path) -> None:
+    refused = invoke("optimize", weights, "-o", "-", "--weights", "beside")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err.startswith("graphopt: a model on standard output has no folder for a file of weights")
+    assert len(refused.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", [("convert",), ("reduce",), ("lift-parameters",)])
+def test_weights_that_cannot_be_kept_are_refused_before_any_work(
+    invoke: Invoke, weights: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt import ir
+
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "o.onnx"
+    output = [target] if command == ("convert",) else ["-o", target]
+    monkeypatch.setattr(ir, "save", None)
+    monkeypatch.setattr(ir, "saving", None)
+    refused = invoke(*command, _with_data(weights), *output, "--weights", "keep")
+    assert refused.status == 2 and f"can't write {target} and keep its weights in" in refused.err
+
+
 @pytest.mark.parametrize("former", ["--external-data", "--no-external-data"])
 def test_weights_exclude_their_former_options(invoke: Invoke, weights: Path, former: str) -> None:
     source, target = _with_data(weights), weights.with_name("out.onnx")

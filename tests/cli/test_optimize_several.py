@@ -125,7 +125,7 @@ def test_summary_and_report_with_a_failure(invoke: Invoke, hub: Path, tmp_path: 
     outcome = invoke(*command)
     assert outcome.status == 3
     lines = outcome.out.splitlines()
-    assert lines[1] == "  b/bad.onnx    failed: exit status 3"
+    assert lines[1] == ("  b/bad.onnx    failed (exit status 3): it is not an ONNX model, but a text file")
     assert lines[-1] == "  2 models optimized (1 unchanged, 2 not verified), 1 failed"
     data = json.loads(report.read_text())
     summary = data["summary"]
@@ -205,7 +205,7 @@ def test_interruption_of_one_model(
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphopt.ir.load", interrupt)
+    monkeypatch.setattr("graphopt.compiler.environment.Environment.load", interrupt)
     source, report = hub / "a/model.onnx", tmp_path / "report.json"
     outcome = invoke("optimize", source, "-o", tmp_path / "o.onnx", "--report", report, "--json")
     assert outcome.status == 130

@@ -22,7 +22,7 @@ _X = {"x": np.ones((500, 4), np.float32)}
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(loadable_model, "_LARGE", 8100)
+    monkeypatch.setattr(loadable_model, "MAPPED_BYTES", 8100)
     path = tmp_path / "m.onnx"
     a = np.arange(2000, dtype=np.float32).reshape(500, 4)
     external(path, {"a": a, "b": a * 2})

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from graphopt import ir
+from graphopt.errors import ResourceLimit
 from graphopt.ort import loadable_model
 from graphopt.ort.model_runs import SessionMemory
-from graphopt.verification.session_memory import MemoryPlan
+from graphopt.verification.session_memory import MemoryPlan, Weights
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse
 
@@ -51,9 +52,9 @@ def test_sessions_depend_on_weights_and_available_memory(
 
 def test_refusals_name_the_least_memory_that_suffices() -> None:
     plan = MemoryPlan.of(weighty(GIB), 2 * GIB, 2 * GIB)
-    assert plan.refusal == "running it needs about 4.43 GB of memory, 2.15 GB available"
+    assert plan.refusal == "running it needs about 4.09 GB of memory, 2.15 GB available"
     plan = MemoryPlan.of(weighty(*[GIB // 8] * 8), 2 * GIB, 2 * GIB, GIB)
-    assert plan.refusal == "running it needs about 1.74 GB of memory, 1.07 GB available"
+    assert plan.refusal == "running it needs about 1.53 GB of memory, 1.07 GB available"
 
 
 def test_packed_copies_of_weights_need_memory() -> None:
@@ -103,3 +104,41 @@ def test_without_memory_for_default_sessions_others_are_compared(monkeypatch: py
         assert verdict.ok and {row.level for row in verdict.rows} == {"off"}
         assert "default sessions: memory (a default session needs more)" in map(str, verdict.skipped)
         assert not judge.verify(other).ok
+
+
+def test_small_models_need_little_memory() -> None:
+    small = MemoryPlan.of(weighty(1 << 20), None, 70 << 20)
+    assert small.refusal is None and small.sessions.off_only is None
+    assert MemoryPlan.of(weighty(1 << 20), None, 50 << 20).refusal is not None
+
+
+def test_weights_in_the_serialized_model_exist_twice() -> None:
+    sizes = [1 << 20] * 64
+    whole = Weights.of(_tensors(weighty(*sizes)))
+    part = Weights.of(_tensors(weighty(*sizes)), is_part=True)
+    assert whole.off_bytes - part.off_bytes == 2 * sum(sizes)
+    large = Weights.of(_tensors(weighty(*[1 << 20] * 256)))
+    assert large.off_bytes == part.off_bytes
+
+
+def test_narrow_weights_are_converted_to_float32() -> None:
+    wide, narrow = (
+        Weights.of(_tensors(weighty(1 << 20, dtype=dtype)), is_part=True).widest
+        for dtype in (ir.DataType.FLOAT, ir.DataType.INT4)
+    )
+    assert (wide, narrow) == (1 << 20, 8 << 20)
+
+
+def _tensors(model: ir.Model) -> list[ir.TensorProtocol]:
+    return [value.const_value for value in model.graph.initializers.values() if value.const_value is not None]
+
+
+def test_require_verified_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import graphopt
+
+    refused = MemoryPlan(GIB, SINGLE, "running it needs more")
+    monkeypatch.setattr(MemoryPlan, "of", lambda model, limit: refused)
+    model = ir.to_bytes(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
+    with pytest.raises(ResourceLimit, match="not verified: running it needs more") as caught:
+        graphopt.optimize(model, require_verified=True)
+    assert "free memory, or raise its limit" in (caught.value.hint or "")

@@ -107,6 +107,7 @@ def command(
     recorded = CompileArguments.of(run)
     archive = recorded.archive if archive is None else archive
     target = bundle_path(model, output)
+    _check_form(target, archive=archive)
     check_file(target) if archive else check_folder(target)
     check_file(report_path, [".json"])
     check_folder(dump_dir)
@@ -146,6 +147,22 @@ def command(
     )
     write_report(report_path, result)
     return result
+
+
+def _check_form(target: Path, *, archive: bool) -> None:
+    """Check that ``target`` is no bundle in the other form.
+
+    Raises:
+        UsageError: it is a folder, and ``archive`` requests a zip file, or the reverse.
+    """
+    from graphopt.specialization.bundle.names import bundle_at
+
+    if target.name and bundle_at(target) is not None and target.is_file() != archive:
+        form, option = ("zip file", "--zip") if target.is_file() else ("folder", "--no-zip")
+        raise UsageError(
+            f"{target} is a bundle in the form of a {form}, and only the same form replaces it",
+            hint=f"{option}, or give another name with -o",
+        )
 
 
 def _lines(compiled: Compiled, seconds: dict[str, float]) -> Iterator[Block]:

@@ -91,7 +91,12 @@ def command(
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> int:
-            from graphopt.cli.options.path_conflicts import check_apart, check_writable, written_paths
+            from graphopt.cli.options.path_conflicts import (
+                check_apart,
+                check_kept_weights,
+                check_writable,
+                written_paths,
+            )
             from graphopt.cli.options.resolve_options import move_options
 
             check_limits()
@@ -103,6 +108,7 @@ def command(
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 move_options(run, context, values)
+                check_kept_weights(context, run.settings.weights)
 
                 def call_function() -> int:
                     watched = observed("command", name, run.settings, run.console.warn, run.record)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli.files.check_output_paths import check_file, open_pipe
+from graphopt.cli.files.check_output_paths import check_file, check_weights, open_pipe
 from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsModel, Writes
 from graphopt.errors import UsageError
 from graphopt.util.file_search import mentions
+from graphopt.util.weight_placement import WeightPlacement
 
 _Kind = ReadsModel | ReadsArrays | ReadsData | Writes
 
@@ -97,6 +98,24 @@ def check_writable(context: click.Context) -> None:
             check_file(path)
         if path.is_fifo():
             context.call_on_close(partial(os.close, open_pipe(path)))
+
+
+def check_kept_weights(context: click.Context, weights: WeightPlacement) -> None:
+    """Check before a command starts that results can keep their weights in the files of its models.
+
+    ``optimize`` derives the paths of results itself, and checks them.
+
+    Raises:
+        UsageError: they can't, and ``weights`` requires it.
+    """
+    names = [parameter.name for parameter in context.command.params]
+    if weights != "keep" or "weights" not in names or context.command.name == "optimize":
+        return
+    models = [path for kind, _, path in _paths(context) if isinstance(kind, ReadsModel)]
+    for kind, name, path in _paths(context):
+        if isinstance(kind, Writes) and name in ("-o", "OUT"):
+            for model in models:
+                check_weights(model, path, weights)
 
 
 def _paths(context: click.Context) -> Iterator[tuple[_Kind, str, Path]]:
