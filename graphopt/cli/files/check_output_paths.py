@@ -44,11 +44,11 @@ def check_representable(source: Path, target: Path) -> None:
 
 
 def check_weights(source: Path, target: Path, weights: WeightPlacement) -> None:
-    """Check that the weights of a model derived from the one in ``source`` can be stored as ``weights`` requires.
+    """Check that a model derived from the one in ``source`` can store its weights as ``weights`` requires.
 
     Raises:
-        UsageError: the weights of the model in ``target`` can't stay in the data files of ``source``, or there
-            is no folder for a file of weights.
+        UsageError: the weights of the model in ``target`` can't stay in the data files of ``source``, or
+            standard output has no folder for a file of weights.
     """
     if weights == "beside" and str(target) == "-":
         raise UsageError(
