@@ -79,7 +79,7 @@ class Invocation:
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Record the state of ``paths``, which may be written to."""
-        self.outputs = {path: _modification_time(path) for path in paths}
+        self.outputs |= {path: _modification_time(path) for path in paths if path not in self.outputs}
 
     def changed(self) -> list[Path]:
         """The files and folders that were written so far."""

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import shlex
+import signal
 import sys
 import threading
 import time
@@ -157,8 +158,12 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         config.prepare_libraries()
         claim_process()
         invocation.before = _process_age()
-    status = call(invocation)
+    try:
+        status = call(invocation)
+    except KeyboardInterrupt:  # a second one, or one after the end of the command
+        status = _interrupted(invocation)
     if argv is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the status already describes the files on disk
         gc.freeze()  # otherwise, the interpreter searches all objects for garbage before it exits
     return status
 

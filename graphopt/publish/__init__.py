@@ -16,6 +16,7 @@ from graphopt.publish.folders import (
     remove_abandoned_scratch,
     writing_folder,
 )
+from graphopt.publish.interrupts import deferred_interrupts
 from graphopt.publish.locks import locked
 from graphopt.publish.temporary_folders import SUFFIX, note_unfinished, take_unfinished, temporary_file
 
@@ -25,6 +26,7 @@ __all__ = [
     "check_not_current",
     "check_protected",
     "check_replaceable",
+    "deferred_interrupts",
     "is_protected",
     "locked",
     "nearest_existing",

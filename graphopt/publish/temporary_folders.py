@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from graphopt.publish.interrupts import deferred_interrupts
+
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -41,13 +43,17 @@ def temporary_file(target: Path) -> Iterator[Path]:
     Raises:
         OSError: the folder can't be created.
     """
-    folder, owner = temporary_folder(target.parent, f".{target.name}")
+    made: list[tuple[Path, int | None]] = []
     try:
-        path = folder / target.name
+        with deferred_interrupts():
+            made.append(temporary_folder(target.parent, f".{target.name}"))
+        path = made[0][0] / target.name
         path.touch()
         yield path
     finally:
-        remove_folder(folder, owner)
+        with deferred_interrupts():
+            for folder, owner in made:
+                remove_folder(folder, owner)
 
 
 def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:

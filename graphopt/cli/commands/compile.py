@@ -107,6 +107,7 @@ def command(
     recorded = CompileArguments.of(run)
     archive = recorded.archive if archive is None else archive
     target = bundle_path(model, output)
+    run.invocation.watch([target])
     _check_form(target, archive=archive)
     check_file(target) if archive else check_folder(target)
     check_file(report_path, [".json"])

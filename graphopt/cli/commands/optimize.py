@@ -122,6 +122,7 @@ def command(
             dry_run=dry_run,
             note=run.console.note,
         )
+    run.invocation.watch([target for target in planned.targets if target is not None])
     check_file(report_path, [".json"])
     check_folder(dump_dir)
     native = run.options.get("pipeline") == "native"

@@ -64,6 +64,7 @@ def command(run: Run, source: Path, contents: Path, output: Path | None, partial
 
     before = SplitConstants.load(source)
     target = source if output is None else output
+    run.invocation.watch([target])
     check_folder(target)
     check_replaceable(target)
     models = before.having(new, partial=partial)

@@ -119,7 +119,7 @@ class _Files:
             OSError: a file can't be renamed.
         """
         path, suffix = self._path, self._external.suffix
-        with publish.locked(path.parent) as is_locked:
+        with publish.locked(path.parent) as is_locked, publish.deferred_interrupts():
             if is_locked:
                 remove_orphans(path.parent, publish.take_unfinished(path.parent))
             if not self.kept.is_in_place(is_locked):
