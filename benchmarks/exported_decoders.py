@@ -25,7 +25,7 @@ OPSETS = {"torchscript": 17, "dynamo": 20}
 _REJECTED = (("gemma2", "dynamo"), ("mixtral", "optimum"), ("qwen2_moe", "optimum"))
 #: (architecture, type) by optimum.
 _OPTIMUM = [(name, "float32") for name in (*BOTH, *MORE)]
-_OPTIMUM += [(name, "float16") for name in ("llama", "qwen2", "gemma2", "phi3")]
+_OPTIMUM += [(name, "float16") for name in ("llama", "qwen2", "gemma2", "gptj", "phi3")]
 #: Architectures without rotary embedding.
 _LEARNED_POSITIONS = ("gpt2", "opt")
 WORDS, LAYERS, HEADS = 128, 2, 8

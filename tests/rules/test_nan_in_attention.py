@@ -13,6 +13,9 @@ from graphopt.numerics import Numerics
 from tests.rules import rule_cases
 
 CAUSAL = ("causal-short-grouped", "causal-long-grouped", "grouped-causal")
+#: Cases that are fused with a causal flag.
+FLAGGED = ("causal-trilu", "causal-compared")
+SIZES = {"B": 2, "S": 4, "T": 5}
 
 
 def _case(name: str) -> rule_cases.Case:
@@ -56,3 +59,50 @@ def test_nan_after_a_query_is_kept(name: str, place: str) -> None:
 def test_fast_math_skips_keys_after_a_query(name: str) -> None:
     written = {node.op_type for node in _fused(_case(name), Numerics.APPROXIMATES).graph.node}
     assert "GroupQueryAttention" in written
+
+
+def _feeds(case: rule_cases.Case) -> dict[str, np.ndarray]:
+    """Random inputs; the last key is masked for all queries."""
+    random = np.random.default_rng(0)
+    found = {}
+    for value in case.before.graph.input:
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value or SIZES[dim.dim_param] for dim in tensor.shape.dim]
+        if tensor.elem_type == onnx.TensorProto.BOOL:
+            found[value.name] = np.broadcast_to(np.arange(shape[-1]) < shape[-1] - 1, shape).copy()
+        else:
+            found[value.name] = random.standard_normal(shape).astype(np.float32)
+    return found
+
+
+def test_nan_in_a_masked_key_spreads_where_a_mask_replaced_its_score() -> None:
+    """The limit in docs/fusions.md: a mask is added, and the sum with NaN is NaN."""
+    case = _case("standard-masked")
+    feeds = _feeds(case)
+    feeds["k"][0, -1, 0] = np.nan
+    before, after = _result(case.before, feeds), _result(_fused(case, Numerics.REASSOCIATES), feeds)
+    assert np.isfinite(before).all()
+    assert np.isnan(after[0, 0]).all()  # of this batch and head
+    assert np.array_equal(after[0, 1], before[0, 1])
+    assert np.array_equal(after[1], before[1])
+
+
+def test_nan_in_a_masked_key_and_its_values_is_the_same() -> None:
+    """Keys and values that are computed from one tensor are NaN together."""
+    case = _case("standard-masked")
+    feeds = _feeds(case)
+    feeds["k"][0, -1], feeds["v"][0, -1] = np.nan, np.nan
+    before, after = _result(case.before, feeds), _result(_fused(case, Numerics.REASSOCIATES), feeds)
+    assert np.isnan(before[0]).all()
+    assert np.array_equal(after, before, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_causal_flag_keeps_results_that_are_not_finite(name: str, number: float) -> None:
+    case = _case(name)
+    feeds = _feeds(case)
+    feeds["k"][0, -1, 0] = number
+    before, after = _result(case.before, feeds), _result(_fused(case, Numerics.REASSOCIATES), feeds)
+    assert not np.isfinite(before).all()
+    assert np.array_equal(np.isfinite(after), np.isfinite(before))
