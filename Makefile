@@ -21,7 +21,7 @@ else
 
 help:
 	@echo "make demo       optimize, check and dump a sample model (ORT=cpu: without the GPU build of onnxruntime)"
-	@echo "make test       a part of the test suite that covers every area, about 3 minutes on 2 cores"
+	@echo "make test       a part of the test suite that covers every area, about 3 minutes on 2 idle cores"
 	@echo "make test-full  the remaining tests, about 8 minutes"
 	@echo "make test-all   all tests, with long sweeps: several hours"
 	@echo "make coverage   run the tests of make test, and print uncovered lines (without child processes)"
@@ -60,7 +60,7 @@ test: installed-dev
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not full"
 
 test-full: installed-dev
-	@echo "the tests that make test omits, about 8 minutes on 2 cores"
+	@echo "the tests that make test omits, about 8 minutes on 2 idle cores"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "full and not slow"
 
 test-all: installed-s3

@@ -116,6 +116,9 @@ def _reached_outputs(path: _Path, node: ir.Node, index: int, model: ir.Model) ->
                 yield replace(path, value=body.inputs[index])
     elif op == "Cast":
         to = node.attributes["to"].value if "to" in node.attributes else None
+        from_text = path.value.dtype == ir.DataType.STRING
+        if from_text is not (to == ir.DataType.STRING):
+            return  # ranges of numbers and choices of strings exclude each other
         to_int = path.to_int or to in _INTEGERS
         yield replace(path, value=node.outputs[0], to_int=to_int)
     elif op in ("Add", "Sub", "Mul", "Div") and len(node.inputs) == 2:

@@ -227,7 +227,7 @@ class Sampler:
 
 def _below(numbers: Array, bound: float) -> Array:
     """``numbers``, about half of them moved below ``bound``, in whole rows."""
-    if bound < -1 and numbers.ndim:
+    if bound < -1 and numbers.ndim and numbers.size:
         rows = numbers.reshape(-1, numbers.shape[-1])
         rows[: (len(rows) + 1) // 2] += 2 * bound
     return np.asarray(numbers)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
+from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation, ort_qdq_products
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
@@ -27,6 +27,7 @@ _LATEST = 100
 #: The error also names each rule that made at least this many of these rewrites.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
+_CANT_MULTIPLY = "onnxruntime could not run a product of the dequantized values"
 _MISCOMPILES = "onnxruntime would miscompile the quantized values around it"
 
 
@@ -117,6 +118,10 @@ class _Run:
         if self._quantized and self._would_miscompile(match, builder, values):
             builder.discard()
             cx.refuse(match.no(_MISCOMPILES))
+            return False
+        if self._quantized and ort_qdq_products.would_fail(cx, root, values, builder.made):
+            builder.discard()
+            cx.refuse(match.no(_CANT_MULTIPLY))
             return False
         if any(
             new is not None and ort_lost_outputs.is_lost(old, new)

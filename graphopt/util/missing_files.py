@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from graphopt.errors import UsageError, nearest_names, not_downloaded
@@ -11,12 +12,14 @@ _LISTED = 3
 
 
 def no_such_file(path: Path, kind: str = "file") -> UsageError:
-    """The error for ``path``, which does not exist.
+    """The error for ``path``, which does not exist, or is a symbolic link to a missing file.
 
     Args:
         path: the missing file or folder.
         kind: the expected kind, such as ``file or folder``; a hint names folders only if it has the word.
     """
+    if path.is_symlink():
+        return UsageError(f"{path} is a symbolic link to {os.readlink(path)}, which does not exist")
     return not_downloaded(str(path)) or UsageError(f"no such {kind}: {path}", hint=_similar_names(path, kind))
 
 

@@ -186,6 +186,7 @@ def test_paths_that_no_file_can_have(
     before = sorted(os.listdir())
     result = invoke(*(str(small) if word == "IN" else word for word in words))
     assert result.status == 2 and reason in result.err and len(result.err.splitlines()) <= 2
+    assert path[:60] in result.err, "the path is named"
     assert sorted(os.listdir()) == before
 
 
@@ -395,3 +396,39 @@ class Talk(Pass):
     def run(self, model, cx):
         print("talking")
 """
+
+
+@pytest.mark.parametrize("command", ["optimize", "compile", "inspect"])
+def test_links_to_missing_files(invoke: Invoke, command: str) -> None:
+    Path("m.onnx").symlink_to("gone.onnx")
+    output = {"optimize": ["-o", "out.onnx"], "compile": ["-o", "out"], "inspect": []}[command]
+    result = invoke(command, "m.onnx", *output)
+    check(result, 2, "m.onnx is a symbolic link to gone.onnx, which does not exist")
+    assert os.listdir() == ["m.onnx"]
+
+
+@pytest.mark.parametrize("command", ["optimize", "compile"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a b.onnx",
+        "\N{CJK UNIFIED IDEOGRAPH-6A21} \u00fc.onnx",
+        "./-x.onnx",
+        ".//m.onnx",
+        "with\\back.onnx",
+        "q\"'.onnx",
+        "new\nline.onnx",
+        ".hidden.onnx",
+        "link.onnx",
+    ],
+)
+def test_odd_names_of_models(invoke: Invoke, small: Path, command: str, path: str) -> None:
+    Path("link.onnx" if path != "link.onnx" else "target.onnx").write_bytes(small.read_bytes())
+    if path == "link.onnx":
+        Path(path).symlink_to("target.onnx")
+    else:
+        Path(path).write_bytes(small.read_bytes())
+    output = "r.onnx" if command == "optimize" else "r"
+    assert invoke(command, path, "-o", output).status == 0
+    assert Path(output).exists()
+    Path(output).rename("done")

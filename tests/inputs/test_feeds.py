@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphopt import ir
 from graphopt.errors import ConvertedInput, ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
 from graphopt.inputs.binding_search import find_valid_bindings
 from graphopt.inputs.dim_bindings import Dimensions, describe
@@ -270,6 +271,31 @@ def test_compared_values_are_tried():
     assert Inputs(model).feeds({})["rate"] == 16000
 
 
+@pytest.mark.parametrize("distribution", ["normal", "negative", "large", "zero"])
+def test_compared_values_of_empty_inputs(distribution):
+    model = parse("g (float[4, 0, 0] x) => (y) <float k = {-40.0}> { y = Less(x, k) }")
+    assert Inputs(model).feeds({}, distribution)["x"].shape == (4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        ("g (int64[N] x) => (y) { s = Cast <to = 8> (x) d = Identity(s) y = Cast <to = 11> (d) }", np.int64),
+        ("g (int64[N] x) => (y) { s = Cast <to = 8> (x) y = Cast <to = 11> (s) }", np.int64),
+        ("g (string[N] x) => (y) { i = Cast <to = 7> (x) y = ConstantOfShape(i) }", object),
+    ],
+)
+def test_constraints_do_not_pass_between_numbers_and_strings(text, dtype):
+    model = parse(text)
+    for node in model.graph:
+        for output in node.outputs:
+            if output.name in ("s", "d"):
+                output.dtype = ir.DataType.STRING
+    fed = Inputs(model).feeds({"N": 3})["x"]
+    assert fed.dtype == dtype
+    assert all(isinstance(item, str) for item in fed) or dtype is not object
+
+
 def test_inputs_of_label_encoders_are_their_keys():
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
@@ -287,7 +313,7 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, "bool", "string"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-@pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2), (4, 0, 0)])
 def test_every_type_can_be_generated(element, distribution, shape):
     made = Sampler(shape, ValueRange(), distribution, 0, np.random.default_rng(0)).sample(
         f"tensor({element})"

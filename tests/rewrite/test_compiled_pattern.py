@@ -65,7 +65,12 @@ def test_matches_in_random_graphs(seeds: range) -> None:
         model = ir.from_proto(generate(Random(seed)))
         with context_for(model) as cx:
             for node in ir.walk_nodes(model.graph):
-                candidates = [(found.rule.name, found.pattern) for found in INDEX.candidates(node)]
+                # the index may list more rules for nodes with many operands: they refuse them
+                candidates = [
+                    (found.rule.name, found.pattern)
+                    for found in INDEX.candidates(node)
+                    if not found.rule.producers or _reads_any(node, found.rule.producers)
+                ]
                 expected = []
                 for rule, pattern in PATTERNS:
                     found = interpret(pattern, node, cx)

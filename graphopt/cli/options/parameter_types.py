@@ -16,6 +16,14 @@ import click
 
 from graphopt.errors import UsageError, not_downloaded
 
+#: Maximum number of characters of a path in messages about paths that no file can have.
+_SHOWN = 80
+
+
+def _shortened(path: str) -> str:
+    """``path``, or its beginning if it is long."""
+    return path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
+
 
 class _Named(click.Path):
     """A nonempty path: an unset shell variable must not mean the current folder."""
@@ -30,7 +38,7 @@ class _Named(click.Path):
             pass
         except OSError as error:
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # every use of the path reports the error
-                self.fail(str(error.strerror), param, context)
+                raise UsageError(f"{_shortened(value)}: {error.strerror}") from None
         return super().convert(value, param, context)
 
 
