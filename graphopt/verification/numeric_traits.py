@@ -201,11 +201,13 @@ class Randomness:
         varies: whether outputs vary from run to run.
         draws: whether random numbers are a cause; batch statistics also vary, but converge.
         indices: indices of the outputs that depend on random numbers in every run.
+        drawn: indices of the outputs that may depend on random numbers; others may converge.
     """
 
     varies: bool
     draws: bool
     indices: frozenset[int]
+    drawn: frozenset[int]
 
 
 def randomness_of(model: ir.Model) -> Randomness:
@@ -213,7 +215,31 @@ def randomness_of(model: ir.Model) -> Randomness:
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
     found = enumerate(numeric_traits_of(model) if random else ())
     outputs = frozenset(index for index, output in found if output.random)
-    return Randomness(bool(random), any(op_type != "BatchNormalization" for op_type in random), outputs)
+    return Randomness(bool(random), any(map(_draws, random)), outputs, _drawn(model) if random else outputs)
+
+
+def _draws(op_type: str) -> bool:
+    return op_type != "BatchNormalization"  # which varies because it updates its statistics
+
+
+def _drawn(model: ir.Model) -> frozenset[int]:
+    """The outputs that depend on nodes that draw random numbers, perhaps in their bodies or functions."""
+
+    def draws(graph: ir.Graph) -> bool:
+        nodes = ir.walk_nodes(graph)
+        return any(_draws(node.op_type) and traits.is_random(node) for node in nodes)
+
+    draw_in_call = any(draws(function.graph) for function in model.functions.values())
+    reached: set[ir.Value] = set()
+    for node in model.graph:
+        own = (_draws(node.op_type) and traits.is_random(node)) or any(map(draws, ir.bodies(node)))
+        called = draw_in_call and any(
+            inner.op_identifier() in model.functions
+            for inner in (node, *(deep for body in ir.bodies(node) for deep in ir.walk_nodes(body)))
+        )
+        if own or called or not reached.isdisjoint(ir.reads(node)):
+            reached.update(node.outputs)
+    return frozenset(index for index, output in enumerate(model.graph.outputs) if output in reached)
 
 
 def has_empty_tensors(model: ir.Model) -> bool:

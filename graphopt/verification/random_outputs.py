@@ -28,8 +28,11 @@ def share_random_outputs(cases: Sequence[Case], randomness: Randomness) -> None:
     numbers.
 
     If no random numbers are drawn, outputs that are random in one case count as random in all: they contain
-    unwritten memory or a state, and may be equal in two runs by chance.
+    unwritten memory or a state, and may be equal in two runs by chance. Outputs that vary, but depend on no
+    random numbers, may converge: batch statistics, for example.
     """
+    for case in cases:
+        case.varying &= randomness.drawn
     if not randomness.draws:
         _share_unreproducible_outputs(cases)
         return

@@ -16,7 +16,7 @@ from graphopt.ort.crash_risks import crash_risk
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification import random_outputs
 from graphopt.verification.case import Case
-from graphopt.verification.numeric_traits import Randomness, numeric_traits_of
+from graphopt.verification.numeric_traits import Randomness, numeric_traits_of, randomness_of
 from graphopt.verification.random_outputs import share_random_outputs
 from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
@@ -309,7 +309,7 @@ def test_unwritten_outputs_are_ignored_in_all_cases():
         return Case("fixed", "normal", {}, zero, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(), case(1), case()]
-    share_random_outputs(cases, Randomness(varies=False, draws=False, indices=frozenset()))
+    share_random_outputs(cases, Randomness(varies=False, draws=False, indices=frozenset(), drawn=frozenset()))
     assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
@@ -319,10 +319,28 @@ def test_small_random_outputs_are_random_in_all_cases():
         return Case("fixed", "normal", {}, zeros, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(1), case(1, 1), case(1000)]
-    share_random_outputs(cases, Randomness(varies=True, draws=True, indices=frozenset()))
+    share_random_outputs(cases, Randomness(varies=True, draws=True, indices=frozenset(), drawn=frozenset()))
     assert [case.random for case in cases] == [frozenset([1]), frozenset([1]), frozenset()]
-    share_random_outputs(cases, Randomness(varies=True, draws=True, indices=frozenset([0])))
+    share_random_outputs(
+        cases, Randomness(varies=True, draws=True, indices=frozenset([0]), drawn=frozenset([0]))
+    )
     assert [case.random for case in cases] == [frozenset([0, 1]), frozenset([0, 1]), frozenset()]
+
+
+def test_batch_statistics_beside_random_numbers_may_converge():
+    numbers = "float[4] s = {1, 1, 1, 1}, float r = {0.5}, bool t = {1}, int64 n = {3}, bool c = {1}"
+    model = parse(
+        f"g (float[N, 4] x) => (float[4] v, float[N, 4] d, float[4] w, float[N, 4] l) <{numbers}> {{"
+        " y, m, v = BatchNormalization <training_mode = 1> (x, s, s, s, s) w = Floor(v) d = Dropout(x, r, t)"
+        " l = Loop(n, c, x) <body = b (int64 i, bool ci, float[N, 4] u) => (bool co, float[N, 4] o)"
+        " { co = Identity(ci) o = Dropout(u, r, t) }> }"
+    )
+    randomness = randomness_of(model)
+    assert (randomness.draws, randomness.drawn) == (True, frozenset([1, 3]))
+    outputs = [np.zeros(1, np.float32)] * 4
+    case = Case("fixed", "normal", {}, outputs, None, [[0.0]] * 4, varying=frozenset([0, 1, 2]))
+    share_random_outputs([case], randomness)
+    assert case.varying == {1}
 
 
 def test_a_dropout_of_a_single_element_is_equal_to_itself():
