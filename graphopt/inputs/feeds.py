@@ -17,12 +17,12 @@ from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.constraints_from_errors import constraints_from_error
 from graphopt.inputs.dim_bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.inputs.fit_array import converted
 from graphopt.inputs.operator_value_constraints import ValueRange
 from graphopt.inputs.value_constraint_inference import value_ranges
 from graphopt.inputs.value_generator import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
-from graphopt.util.conversion_warnings import warn_converted
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.ort_array_conversion import native, numpy_type
 from graphopt.util.parse_values import parse_natural
@@ -311,36 +311,14 @@ class Inputs:
         raise error
 
     def _fit(self, name: str, array: Any) -> Any:
-        """``array`` converted to the element type of the input, if no value changes except by rounding.
-
-        Warns:
-            ConvertedInput: the array has another element type.
-        """
+        """``array`` in the element type of the input (:func:`graphopt.inputs.fit_array.converted`)."""
         port = self._ports[name]
         if port.kind != "tensor":
             raise UsageError(f"input {name!r} is of type {port}; files can contain tensors only")
         if not isinstance(array, np.ndarray):
             raise UsageError(f"input {name!r} expects an array, not {type(array).__name__}")
         self._check_shape(port, array.shape)
-        wanted = numpy_type(port.type)
-        if wanted is None or array.dtype == wanted:
-            return array
-        if wanted.kind == "O" and array.dtype.kind in "US":
-            return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
-        if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-            return array.view(wanted)  # numpy's files store element types of ml_dtypes as raw bits
-        if array.dtype.kind in "fiub" and wanted.kind != "O":
-            with np.errstate(over="ignore", invalid="ignore"):
-                cast = array.astype(wanted)
-                is_same = np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
-            is_rounded = wanted.kind not in "iub" and array.dtype.kind == "f" and _are_finite(cast, array)
-            if is_same or is_rounded:
-                rounded = "" if is_same else ", which rounds some of its numbers"
-                text = f"input {name!r} is converted from {array.dtype} to {wanted}{rounded}"
-                warn_converted(text)
-                return cast
-        named = "strings" if wanted.kind == "O" else wanted
-        raise UsageError(f"input {name!r} expects {named}, the array contains {array.dtype}")
+        return converted(name, array, numpy_type(port.type))
 
     def _fixed_shapes(self) -> dict[str, Shape]:
         shapes = {self._known_name(name): tuple(shape) for name, shape in self.options.shapes.items()}
@@ -397,8 +375,3 @@ class Inputs:
             elif array.dtype.kind in "iub":
                 overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
         return overrides
-
-
-def _are_finite(cast: np.ndarray, original: np.ndarray) -> bool:
-    """Whether all finite numbers of ``original`` are finite in ``cast``."""
-    return bool(np.array_equal(np.isfinite(cast.astype(np.float64)), np.isfinite(original)))
