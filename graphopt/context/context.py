@@ -152,6 +152,11 @@ class Context:
         """A value that differs after facts about existing values have changed, anywhere in the model."""
         return self.facts, self.facts.refinements, None if self._tied is None else tuple(self._tied)
 
+    @property
+    def graphs(self) -> tuple[ir.Graph, ...]:
+        """All graphs of the model: the main one, its bodies, then each function with its bodies."""
+        return self.edit.inventory.graphs
+
     def nodes_to_visit(self, graph: ir.Graph) -> list[ir.Node]:
         """The nodes of ``graph``, in order; in later rounds of a fixpoint, only those near changes."""
         changed = self.changed

@@ -164,11 +164,6 @@ class Scopes:
                 if node.attributes:
                     self._holder.update((body, node) for body in bodies(node))
 
-    @property
-    def has_several_graphs(self) -> bool:
-        """Whether the model has, or had, bodies or functions."""
-        return len(self._root) > 1
-
     def _known(self, graph: onnx_ir.Graph) -> None:
         if graph not in self._root:
             self._walk()

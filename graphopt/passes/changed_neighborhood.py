@@ -46,7 +46,7 @@ class Snapshot:
 
     def changed_nodes(self, cx: Context) -> frozenset[ir.Node] | None:
         """The nodes to visit again; ``None`` for all nodes."""
-        if self.knowledge != cx.knowledge() or cx.edit.scopes.has_several_graphs:
+        if self.knowledge != cx.knowledge() or len(cx.graphs) > 1:
             return None
         changes = cx.edit.log.since(self.position)
         if changes is None:

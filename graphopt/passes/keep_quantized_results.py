@@ -31,7 +31,7 @@ class QuantizedPairs:
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
         """The pairs of ``model``; ``None`` if it has no quantizers."""
-        if not ort_qdq_miscompilation.has_quantizers(model):
+        if not ort_qdq_miscompilation.has_quantizers(cx):
             return None
         return cls(frozenset(node for pair in _merged_pairs(model, cx) for node in pair))
 

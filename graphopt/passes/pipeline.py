@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from graphopt import ir
 from graphopt.context import Action, Context, Observer
@@ -141,7 +140,6 @@ class _Run:
     ) -> None:
         self._model, self._cx, self._instruments = model, cx, instruments
         self.history = history
-        self._contents = _Contents.of(model, cx)
         self._pairs = QuantizedPairs.of(model, cx)
         self._snapshots: dict[tuple[int, Pass], Snapshot] = {}
         self._loops = 0
@@ -200,7 +198,7 @@ class _Run:
     def _pass(self, pass_: Pass) -> PassRecord:
         """Run ``pass_``; the trace has its start and its end."""
         index = len(self.history.records) + 1
-        start = {"nodes": self._contents.reported}
+        start = {"nodes": self._cx.edit.inventory.reported}
         end = {**start, "rewrites": 0, "changes": {}}
         with tracer.span("pass", start=start, end=end, name=pass_.name, index=index) as traced:
             record = self._observed_pass(pass_, index)
@@ -218,7 +216,7 @@ class _Run:
         counter = _CountRewrites()
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
-        cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._contents.nodes
+        cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * cx.edit.inventory.nodes
         first_remark, epoch, revision = len(cx.remarks), cx.edit.epoch, cx.edit.revision
         cx.forget_reads()
         start = time.perf_counter()
@@ -226,7 +224,7 @@ class _Run:
         cx.facts.refresh()
         cx.changed = self._changed_since_last_run(pass_)
         try:
-            if self._contents.may_change_by(pass_, cx):
+            if not pass_.operators or not pass_.operators.isdisjoint(cx.edit.inventory.operators):
                 pass_.run(model, cx)
             if self._pairs is not None and cx.edit.revision != revision:
                 cx.commit_reads()
@@ -245,8 +243,6 @@ class _Run:
             cx.observers.remove(counter)
             cx.commit_reads(epoch)
         seconds = time.perf_counter() - start
-        if self._contents.epoch != cx.edit.epoch:
-            self._contents = _Contents.of(model, cx)
         changes = Counter(cx.edit.counts)
         changes.subtract(before)
         record = PassRecord(
@@ -256,7 +252,7 @@ class _Run:
             seconds,
             +changes,
             counter.rewrites,
-            self._contents.reported,
+            cx.edit.inventory.reported,
             pass_.does,
             tuple(cx.remarks[first_remark:]),
             self._round,
@@ -295,42 +291,6 @@ def _failed_step(pass_: Pass, error: Exception) -> str:
     if isinstance(error, PassFailed) and error.owner is not None:
         return f"{pass_}, rule {error.owner} at {error.node}"
     return str(pass_)
-
-
-class _Contents(NamedTuple):
-    """A summary of a model.
-
-    Attributes:
-        epoch: the Editor's epoch that the summary describes.
-        nodes: the number of all nodes.
-        reported: the number of nodes that reports count.
-        operators: the names of all operators.
-    """
-
-    epoch: int
-    nodes: int
-    reported: int
-    operators: frozenset[str]
-
-    @classmethod
-    def of(cls, model: ir.Model, cx: Context) -> _Contents:
-        main = Counter((node.domain, node.op_type) for node in ir.walk_nodes(model.graph))
-        rest = Counter(
-            (node.domain, node.op_type)
-            for function in model.functions.values()
-            for node in ir.walk_nodes(function.graph)
-        )
-        return cls(
-            cx.edit.epoch,
-            main.total() + rest.total(),
-            main.total() - main["", "Constant"],
-            frozenset(op_type for _, op_type in (*main, *rest)),
-        )
-
-    def may_change_by(self, pass_: Pass, cx: Context) -> bool:
-        """Whether the model may contain an operator without which ``pass_`` changes nothing."""
-        is_unknown = not pass_.operators or self.epoch != cx.edit.epoch
-        return is_unknown or not self.operators.isdisjoint(pass_.operators)
 
 
 class _CountRewrites(Observer):

@@ -37,9 +37,9 @@ _DOMAINS = ("", ir.MICROSOFT)
 MAX_READERS = 16
 
 
-def has_quantizers(model: ir.Model) -> bool:
-    """Whether ``model`` has quantizers; this module applies only to such models."""
-    return any(node.op_type in QUANTIZERS for graph in ir.graphs_of(model) for node in graph)
+def has_quantizers(cx: Context) -> bool:
+    """Whether the model has quantizers; this module applies only to such models."""
+    return not QUANTIZERS.isdisjoint(cx.edit.inventory.operators)
 
 
 @dataclass(frozen=True)

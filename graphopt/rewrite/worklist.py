@@ -40,18 +40,18 @@ def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     Raises:
         PassFailed: a rule fails, or rewriting does not terminate.
     """
-    return _Run(RuleIndex(rules), model, cx).run()
+    return _Run(RuleIndex(rules), cx).run()
 
 
 class _Run:
-    def __init__(self, index: RuleIndex, model: ir.Model, cx: Context) -> None:
+    def __init__(self, index: RuleIndex, cx: Context) -> None:
         self._index = index
         self._cx = cx
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = ort_qdq_miscompilation.has_quantizers(model)
+        self._quantized = ort_qdq_miscompilation.has_quantizers(cx)
         self._reads = ir.read_record_of(cx.model)
-        for graph in ir.graphs_of(model):
+        for graph in cx.graphs:
             # rules of the caller may inspect nodes at any distance
             for node in graph if cx.options.rules else cx.nodes_to_visit(graph):
                 self._push(node)

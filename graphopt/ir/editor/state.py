@@ -9,6 +9,7 @@ from typing import Protocol
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.editor.change_log import ChangeLog
+from graphopt.ir.inventory import Inventory
 from graphopt.ir.nested_graphs import Scopes
 from graphopt.ir.unique_names import TakenNames
 
@@ -35,6 +36,7 @@ class EditorState:
         self.trusts_shape: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
         self._taken = TakenNames(model)
+        self._inventory: tuple[int, Inventory] | None = None
         self._referenced: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def _changed(self, kind: str, nodes: Iterable[onnx_ir.Node] | None = None) -> None:
@@ -50,6 +52,13 @@ class EditorState:
             self.log.changed_anywhere()
         else:
             self.log.changed(nodes)
+
+    @property
+    def inventory(self) -> Inventory:
+        """The graphs and operators of the model, collected again after an edit."""
+        if self._inventory is None or self._inventory[0] != self.epoch:
+            self._inventory = self.epoch, Inventory.of(self.model)
+        return self._inventory[1]
 
     @property
     def revision(self) -> int:

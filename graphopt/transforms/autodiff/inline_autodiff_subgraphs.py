@@ -38,7 +38,7 @@ class InlineAutodiffSubgraphs(Pass):
         }
         if not small:
             return
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             for call in [node for node in graph if node.op_identifier() in small]:
                 self._inline(call, cx)
         called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}

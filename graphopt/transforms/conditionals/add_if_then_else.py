@@ -52,7 +52,7 @@ class AddIfThenElse(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Replace each If, inner ones first."""
-        for graph in reversed(list(ir.graphs_of(model))):
+        for graph in reversed(cx.graphs):
             for node in list(graph):
                 if node.op_type == "If" and node.domain == "":
                     self._choose(node, cx)

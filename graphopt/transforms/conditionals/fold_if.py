@@ -24,7 +24,7 @@ class FoldIf(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold outer Ifs first, which also removes the Ifs in unreachable branches."""
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             for node in list(graph):
                 if node.op_type == "If" and node.domain == "" and not self._fold(node, cx):
                     self._swap_negated(node, cx)

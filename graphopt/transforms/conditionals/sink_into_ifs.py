@@ -28,7 +28,7 @@ class SinkIntoIfs(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process outer Ifs first: a view may then sink further, into inner Ifs."""
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             position: dict[ir.Node, int] = {}
             for node in list(graph):
                 if branches_of(node) is not None:

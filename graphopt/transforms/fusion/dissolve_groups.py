@@ -53,7 +53,7 @@ def dissolve(model: ir.Model, cx: Context) -> None:
         return
     for key in groups:
         cx.edit.free_names(model.functions[key].graph)
-    graphs = list(ir.graphs_of(model))
+    graphs = cx.graphs
     constants: dict[ir.Graph, _Constants] = {}
     for graph in graphs:
         holder = cx.edit.scopes.holder(graph)

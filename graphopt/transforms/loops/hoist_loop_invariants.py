@@ -29,7 +29,7 @@ class HoistLoopInvariants(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process inner loops first, so that nodes may leave several loops."""
-        for graph in reversed(list(ir.graphs_of(model))):
+        for graph in reversed(cx.graphs):
             for node in list(graph):
                 form = loop_form(node, cx) if node.attributes else None
                 if form is not None:

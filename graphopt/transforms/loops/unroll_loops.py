@@ -43,7 +43,7 @@ class UnrollLoops(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Unroll inner loops first; an outer loop may then be too large."""
-        graphs = list(ir.graphs_of(model))
+        graphs = cx.graphs
         budget = max(_BUDGET, sum(map(len, graphs)))
         for graph in reversed(graphs):
             for node in list(graph):

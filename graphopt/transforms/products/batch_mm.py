@@ -52,7 +52,7 @@ class BatchMM(Pass):
         """In each graph, merge sums of products first, then products that share an input."""
         if cx.options.numerics is Numerics.EXACT:
             return
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             for found in sums.sums_of(graph, cx):
                 if self._pays("sum", found.products, cx):
                     sums.join(found, cx, self.name)

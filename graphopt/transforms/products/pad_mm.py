@@ -53,7 +53,7 @@ class PadMM(Pass):
             record.hint(Hint("no-tensor-cores", message, "--device cuda targets GPUs that have them"))
             return
         padded = Counter[str]()
-        for graph in reversed(list(ir.graphs_of(model))):
+        for graph in reversed(cx.graphs):
             for node in list(graph):
                 try:
                     if self._pad(node, units or TENSOR_CORES, cx):

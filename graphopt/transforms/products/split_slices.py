@@ -33,7 +33,7 @@ class SplitSlices(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process the Slices of each graph, grouped by their data and axis."""
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             groups: dict[tuple[ir.Value, int], dict[ir.Node, range]] = {}
             for node in graph:
                 if node.op_type == "Slice" and node.domain == "":

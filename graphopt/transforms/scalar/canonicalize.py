@@ -24,7 +24,7 @@ class Canonicalize(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Normalize every node."""
-        for graph in ir.graphs_of(model):
+        for graph in cx.graphs:
             for node in cx.nodes_to_visit(graph):
                 if traits.is_standard(node.domain, node.op_type):
                     self._trim(node, cx)

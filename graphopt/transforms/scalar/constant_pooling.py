@@ -32,7 +32,7 @@ class ConstantPooling(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge equal constants, graph by graph."""
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             for values in _grouped(_constants(graph), _likeness):
                 for equal in _grouped(values, _contents):
                     self._merge(equal, cx)

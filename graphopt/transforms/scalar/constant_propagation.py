@@ -64,7 +64,7 @@ class ConstantPropagation(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             self._fold_known_ints(graph, cx)
         while self._fold(model, cx):  # results in one graph are constants to the bodies in it
             pass
@@ -73,7 +73,7 @@ class ConstantPropagation(Pass):
         """Fold once in every graph; returns whether other graphs read new constants."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
-        nodes_by_graph = [(graph, constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
+        nodes_by_graph = [(graph, constant_nodes(graph, cx)) for graph in cx.graphs]
         kept = affordable_results(nodes_by_graph, cx, limit, most)
         epoch = cx.edit.epoch
         for (graph, nodes), values in zip(nodes_by_graph, kept, strict=True):

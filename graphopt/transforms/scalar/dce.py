@@ -31,9 +31,9 @@ class DeadCodeElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Remove dead nodes bottom up, bodies before their nodes, then initializers and functions."""
-        for graph in reversed(list(ir.graphs_of(model))):
+        for graph in reversed(cx.graphs):
             self._remove_nodes(graph, cx)
-        for graph in list(ir.graphs_of(model)):
+        for graph in cx.graphs:
             for value in list(graph.initializers.values()):
                 if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)

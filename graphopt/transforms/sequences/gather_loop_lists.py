@@ -32,7 +32,7 @@ class GatherLoopLists(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Process inner loops first."""
-        for graph in reversed(list(ir.graphs_of(model))):
+        for graph in reversed(cx.graphs):
             for node in list(graph):
                 form = loop_form(node, cx) if node.op_type == "Loop" else None
                 while form is not None:
