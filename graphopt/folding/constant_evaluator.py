@@ -101,7 +101,7 @@ class Evaluator:
             The tensors of all outputs that could be computed, in their exact element types.
         """
         evaluation = _Evaluation(self, nodes, list(outputs), refused or (lambda node, reason: None))
-        with self.budget.spending():
+        with self.budget:
             return evaluation.run()
 
     # Used by _Evaluation ----------------------------------------------------------------------

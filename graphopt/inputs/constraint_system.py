@@ -72,7 +72,7 @@ class ConstraintSystem:
         self._sites: dict[str, ir.Node] = {}
         self._adjusted: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         self._name_dims(model, dimensions)
-        with budget.spending():
+        with budget:
             self._gather(model, budget)
 
     def _gather(self, model: ir.Model, budget: Budget) -> None:

@@ -40,15 +40,15 @@ class Summary:
         ops = Counter(op_name(node.domain, node.op_type) for node in ir.walk_nodes(model.graph))
         constants = ops.pop("Constant", 0)
         inside = sum(ir.count_nodes(function.graph) for function in model.functions.values())
-        tensors = list(weights(model))
+        sizes = [_size(tensor) for tensor in weights(model)]
         return cls(
             nodes=sum(ops.values()),
             ops=dict(sorted(ops.items(), key=lambda item: (-item[1], item[0]))),
             constants=constants,
             functions=len(model.functions),
             function_nodes=inside,
-            parameters=sum(tensor.size for tensor in tensors),
-            weight_bytes=sum(tensor.nbytes for tensor in tensors),
+            parameters=sum(elements for elements, _ in sizes),
+            weight_bytes=sum(nbytes for _, nbytes in sizes),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,6 +104,14 @@ def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
             if storage not in visited:
                 visited.add(storage)
                 yield tensor
+
+
+def _size(tensor: ir.TensorProtocol) -> tuple[int, int]:
+    """The numbers of elements and of bytes; onnx-ir computes the shape anew for each."""
+    elements = tensor.size
+    if tensor.dtype == ir.DataType.STRING:
+        return elements, tensor.nbytes
+    return elements, -(-elements * tensor.dtype.bitwidth // 8)
 
 
 def external_bytes(model: ir.Model) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.nested_graphs import with_bodies
+from graphopt.ir.nested_graphs import bodies_of
 
 
 class Inventory(NamedTuple):
@@ -27,17 +27,25 @@ class Inventory(NamedTuple):
     @classmethod
     def of(cls, model: onnx_ir.Model) -> Inventory:
         """Traverse ``model``."""
-        main = tuple(with_bodies(model.graph))
-        functions = [body for function in model.functions.values() for body in with_bodies(function.graph)]
-        counts, inside = _operators(main), _operators(functions)
+        graphs: list[onnx_ir.Graph] = []
+        main, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        _traverse(model.graph, graphs, main)
+        for function in model.functions.values():
+            _traverse(function.graph, graphs, functions)
         return cls(
-            (*main, *functions),
-            frozenset(op_type for _, op_type in (*counts, *inside)),
-            counts.total() + inside.total(),
-            counts.total() - counts["", "Constant"],
+            tuple(graphs),
+            frozenset(op_type for _, op_type in (*main, *functions)),
+            main.total() + functions.total(),
+            main.total() - main["", "Constant"],
         )
 
 
-def _operators(graphs: list[onnx_ir.Graph] | tuple[onnx_ir.Graph, ...]) -> Counter[tuple[str, str]]:
-    """The number of nodes by domain and operator."""
-    return Counter((node.domain, node.op_type) for graph in graphs for node in graph)
+def _traverse(root: onnx_ir.Graph, graphs: list[onnx_ir.Graph], counts: Counter[tuple[str, str]]) -> None:
+    """Add ``root`` and its bodies to ``graphs``, and their nodes to ``counts`` by domain and operator."""
+    stack = [root]
+    while stack:
+        graph = stack.pop()
+        graphs.append(graph)
+        nodes = list(graph)  # iteration over the linked list costs more than over a copy
+        counts.update([(node.domain, node.op_type) for node in nodes])
+        stack.extend(reversed(bodies_of(nodes)))

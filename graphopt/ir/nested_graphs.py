@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
@@ -13,13 +13,19 @@ _GRAPHS = onnx_ir.AttributeType.GRAPHS
 
 def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
     """The graphs in attributes of ``node`` (branches of If, bodies of Loop and Scan)."""
+    return bodies_of((node,))
+
+
+def bodies_of(nodes: Iterable[onnx_ir.Node]) -> list[onnx_ir.Graph]:
+    """The graphs in attributes of ``nodes``, without those nested in them, in order."""
     found: list[onnx_ir.Graph] = []
-    for attribute in node.attributes.data.values():  # UserDict's own iteration costs three times as much
-        kind = attribute.type
-        if kind is _GRAPH and not attribute.is_ref():
-            found.append(attribute.value)
-        elif kind is _GRAPHS and not attribute.is_ref():
-            found.extend(attribute.value)
+    for node in nodes:
+        for attribute in node.attributes.data.values():  # UserDict's own iteration costs three times as much
+            kind = attribute.type
+            if kind is _GRAPH and not attribute.is_ref():
+                found.append(attribute.value)
+            elif kind is _GRAPHS and not attribute.is_ref():
+                found.extend(attribute.value)
     return found
 
 
@@ -29,8 +35,7 @@ def with_bodies(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Graph]:
     while stack:
         current = stack.pop()
         yield current
-        nested = [body for node in current if node.attributes.data for body in bodies(node)]
-        stack.extend(reversed(nested))
+        stack.extend(reversed(bodies_of(current)))
 
 
 def graphs_of(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:

@@ -193,7 +193,7 @@ def initializer_bytes(model: onnx_ir.Model, above: int = -1) -> int:
         model: the model.
         above: ignore initializers of at most this many bytes.
     """
-    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    tensors = (value.const_value for graph in graphs_of(model) for value in graph.initializers.values())
     return sum(size for tensor in tensors if tensor is not None and (size := tensor.nbytes) > above)
 
 

@@ -39,14 +39,14 @@ class Match:
 
     def __init__(self, rule: str, root: ir.Node, nodes: dict[OpPattern, ir.Node], cx: Context) -> None:
         self.rule = rule
-        self._tags = {pattern.tag: node for pattern, node in nodes.items() if pattern.tag}
+        self._nodes = nodes
         self.root = root
         self.nodes = tuple(nodes.values())
         self.cx = cx
 
     def node(self, tag: str) -> ir.Node:
         """The node that matched the operator with this ``tag``."""
-        return self._tags[tag]
+        return next(node for pattern, node in self._nodes.items() if pattern.tag == tag)
 
     @property
     def graph(self) -> ir.Graph:

@@ -92,7 +92,7 @@ class _Run:
 
     def _try(self, candidate: Candidate, root: ir.Node) -> bool:
         cx, rule = self._cx, candidate.rule
-        if cx.is_blocked(rule.name, root):
+        if cx.options.refused and cx.is_blocked(rule.name, root):
             return False
         cx.attempts += 1
         if self._reads is not None and self._reads.pending:

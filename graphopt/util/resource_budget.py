@@ -7,8 +7,7 @@ When the budget is used up, the run continues without further computations.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import field
 
 from graphopt.util.lazy_dataclass import dataclass
@@ -27,6 +26,8 @@ def is_cut_short(remarks: Iterable[str]) -> bool:
 class Budget:
     """The limits, and the computations that were omitted because of them.
 
+    ``with budget:`` counts the time of its block; blocks may be nested.
+
     Attributes:
         seconds: limit for folding and shape facts together; ``None`` for no limit.
         nbytes: limit on the memory of computed constants; ``None`` for no limit.
@@ -42,6 +43,7 @@ class Budget:
     oversized: set[str] = field(default_factory=set)
     _spent: float = 0.0
     _since: float | None = None
+    _depth: int = 0
 
     @property
     def left(self) -> float | None:
@@ -56,16 +58,14 @@ class Budget:
         """Whether the time limit is reached."""
         return self.left == 0
 
-    @contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count the time of a ``with`` block; blocks may be nested."""
-        if self._since is not None:
-            yield
-            return
-        self._since = time.perf_counter()
-        try:
-            yield
-        finally:
+    def __enter__(self) -> None:
+        if not self._depth:
+            self._since = time.perf_counter()
+        self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        self._depth -= 1
+        if not self._depth and self._since is not None:
             self._spent += time.perf_counter() - self._since
             self._since = None
 

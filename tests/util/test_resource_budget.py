@@ -51,8 +51,8 @@ def test_results_too_large_together_are_computed_separately() -> None:
 
 def test_time_is_counted_once_where_blocks_are_nested() -> None:
     budget = Budget(seconds=1000)
-    with budget.spending():
-        with budget.spending():
+    with budget:
+        with budget:
             inner = budget.left
         outer = budget.left
     assert inner is not None and outer is not None and budget.left is not None

@@ -79,7 +79,7 @@ class Inference:
         """The facts of ``value``, inferred now if necessary."""
         if value in self.facts:
             return self.known(value)
-        with self.state.budget.spending():
+        with self.state.budget:
             return self._compute(value)
 
     def known(self, value: ir.Value) -> Fact:
@@ -141,7 +141,7 @@ class Inference:
     def infer_graphs(self, graphs: Iterable[ir.Graph]) -> None:
         """Infer the facts of every value of ``graphs`` and of their bodies."""
         stack = list(graphs)[::-1]
-        with self.state.budget.spending():
+        with self.state.budget:
             while stack:
                 stack.extend(reversed(self._infer_graph(stack.pop())))
 

@@ -30,6 +30,8 @@ _HEADER = NAMESPACE + "header"
 
 _Attribute = onnx.AttributeProto
 _KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
+#: Types of attributes that are never packed.
+_NUMBERS = frozenset({_Attribute.INT, _Attribute.INTS, _Attribute.FLOAT, _Attribute.FLOATS})
 
 
 def pack(proto: onnx.ModelProto) -> None:
@@ -163,7 +165,8 @@ def _pack_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
         _strip(node.metadata_props)
         for attribute in node.attribute:
-            _pack_attribute(attribute)
+            if attribute.type not in _NUMBERS:
+                _pack_attribute(attribute)
 
 
 def _pack_attribute(attribute: onnx.AttributeProto) -> None:

@@ -24,6 +24,7 @@ from graphopt.ir.io.normalize_proto import declare_references, normalize, unshad
 from graphopt.ir.io.wire_format import MAX_NESTING, nesting_depth
 from graphopt.ir.topological_order import sort_model
 from graphopt.ir.validation import check_model
+from graphopt.util.garbage_collection import collection_paused
 
 
 def from_proto(
@@ -48,6 +49,11 @@ def from_proto(
 
 def from_proto_in(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     """Like :func:`from_proto`, for external data in ``folders``."""
+    with collection_paused():
+        return _converted(proto, folders)
+
+
+def _converted(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     try:
         has_external_data = any(True for _ in external_protos(proto))
         pack_opaque_parts.pack(proto)

@@ -29,7 +29,10 @@ def constant_nodes(graph: ir.Graph, cx: Context) -> list[ir.Node]:
     tensor_of = ir.computable if graph is cx.model.graph else ir.constant_of
 
     def is_constant(value: ir.Value | None) -> bool:
-        return value is None or value in computed or tensor_of(value) is not None
+        if value is None or value in computed:
+            return True
+        producer = value.producer()
+        return (producer is None or producer.op_type == "Constant") and tensor_of(value) is not None
 
     for node in graph:
         if not all(map(is_constant, node.inputs)) or not may_fold(node):
@@ -77,14 +80,14 @@ def may_fold(node: ir.Node) -> bool:
     """Whether ``node`` may be folded: no attribute refers to a function's parameter."""
     if node.op_type == "Constant" or node.op_type in _KEPT:
         return False
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
+    if _has_reference(node):
         return False
-    return not any(
-        attribute.is_ref()
-        for body in ir.bodies(node)
-        for inner in ir.walk_nodes(body)
-        for attribute in inner.attributes.values()
-    )
+    return not any(_has_reference(inner) for body in ir.bodies(node) for inner in ir.walk_nodes(body))
+
+
+def _has_reference(node: ir.Node) -> bool:
+    """Whether an attribute of ``node`` refers to a function's parameter."""
+    return any(attribute.is_ref() for attribute in node.attributes.data.values())
 
 
 def _ends_soon(node: ir.Node, cx: Context) -> bool:

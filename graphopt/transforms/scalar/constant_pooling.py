@@ -12,6 +12,8 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of leading elements that are compared before tensors are read completely.
 _HEAD = 256
+#: Key in ``tensor.meta``: the result of :func:`_likeness`.
+_LIKENESS = "graphopt.likeness"
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,14 @@ def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable
 
 
 def _likeness(tensor: ir.TensorProtocol) -> Hashable:
-    """A key that is equal for equal tensors, computed from only the beginning of their contents."""
-    head = b""
-    if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8:
-        head = tensor.numpy().reshape(-1)[:_HEAD].tobytes()
-    return tensor.dtype, tuple(tensor.shape.numpy()), head
+    """A key that is equal for equal tensors, computed once from only the beginning of their contents."""
+    known: Hashable = tensor.meta.get(_LIKENESS)
+    if known is None:
+        head = b""
+        if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8:
+            head = tensor.numpy().reshape(-1)[:_HEAD].tobytes()
+        known = tensor.meta[_LIKENESS] = tensor.dtype, tuple(tensor.shape.numpy()), head
+    return known
 
 
 def _contents(tensor: ir.TensorProtocol) -> Hashable:

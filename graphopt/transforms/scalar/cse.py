@@ -124,7 +124,7 @@ def _key(node: ir.Node, cx: Context) -> Hashable | None:
         order = tuple(sorted(order))
     used = tuple(bool(output.name) for output in node.outputs)
     attributes = tuple(
-        sorted((name, ir.attribute_key(attribute)) for name, attribute in node.attributes.items())
+        sorted((name, ir.attribute_key(attribute)) for name, attribute in node.attributes.data.items())
     )
     return node.domain, node.op_type, node.overload, order, used, attributes
 

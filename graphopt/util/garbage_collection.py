@@ -1,0 +1,27 @@
+"""Pauses of Python's garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Search for no garbage in the ``with`` block, for code that creates many objects and discards few.
+
+    At the end, all objects count as old, so that the next search for young garbage does not visit each of
+    them. Blocks may be nested, and may run in several threads: the collector resumes at the end of a block
+    that paused it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if not gc.get_freeze_count():  # objects that the process froze stay frozen
+                gc.freeze()
+                gc.unfreeze()  # to the oldest generation
+            gc.enable()
