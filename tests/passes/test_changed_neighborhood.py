@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from random import Random
 
 import onnx
@@ -9,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.scaling import transformer
-from graphopt import ir
+from graphopt import ir, rules
 from graphopt.api import context_for
 from graphopt.context import Context
 from graphopt.passes import changed_neighborhood
@@ -19,6 +22,8 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
+from graphopt.rewrite.pattern import OpPattern
+from graphopt.rules import all_rules, building_blocks
 from tests.fuzz.graphs.generate import generate
 from tests.ort.build import parse
 
@@ -157,3 +162,49 @@ def test_an_identity_of_an_output_is_logged() -> None:
         cx.edit.replace(model.graph.outputs[0], model.graph.inputs[0])
         changes = cx.edit.log.since(position)
     assert changes is not None and [node.op_type for node in changes.nodes] == ["Identity"]
+
+
+#: Names of the constants of modules with rules that limit a search, in nodes.
+_LIMIT_OF_SEARCH = re.compile(r"_?([A-Z]+_)*(DEPTH|DISTANCE|FAR|NODES)")
+#: Nodes that a search inspects beyond its limit: producers of the last operands, and their operands.
+_BEYOND = 2
+
+
+def _depth(pattern: OpPattern) -> int:
+    return 1 + max(map(_depth, pattern.below), default=0)
+
+
+def _search_limits() -> dict[str, int]:
+    """The limits of searches that rules start at nodes of their patterns."""
+    names = [f"{rules.__name__}.{found.name}" for found in pkgutil.walk_packages(rules.__path__)]
+    names += [
+        found.name
+        for found in pkgutil.walk_packages(building_blocks.__path__, f"{building_blocks.__name__}.")
+    ]
+    return {
+        f"{name}.{constant}": value
+        for name in names
+        for constant, value in vars(importlib.import_module(name)).items()
+        if isinstance(value, int) and _LIMIT_OF_SEARCH.fullmatch(constant)
+    }
+
+
+def _longest_inspection() -> int:
+    revisited = {kind.name for kind in registry().passes.values() if kind.revisits_changes}
+    patterns = [pattern for rule in all_rules() if rule.pass_ in revisited for pattern, _ in rule.patterns]
+    return max(map(_depth, patterns)) + max(_search_limits().values()) + _BEYOND
+
+
+def test_distance_exceeds_the_inspections_of_all_rules() -> None:
+    limits = {name.rpartition("building_blocks.")[2]: limit for name, limit in _search_limits().items()}
+    assert {"transpose_region._MAX_NODES", "attention.causal_masks._MAX_DEPTH"} <= limits.keys()
+    assert _longest_inspection() < changed_neighborhood._MAX_DISTANCE
+
+
+def test_change_at_the_longest_inspection_revisits_the_root() -> None:
+    distance, model = _longest_inspection(), _chain(500)
+    with context_for(model) as cx:
+        before = Snapshot.of(cx)
+        cx.edit.set_attribute(model.graph[0], "note", 1)
+        changed = _names(before.changed_nodes(cx))
+    assert changed is not None and f"n{distance}" in changed and "n250" not in changed

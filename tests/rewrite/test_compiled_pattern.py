@@ -10,6 +10,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Context, Refusal
+from graphopt.rewrite import rule_index
 from graphopt.rewrite.compiled_pattern import compiled
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.pattern import OpPattern
@@ -45,7 +46,9 @@ def _order(nodes: Mapping[OpPattern, ir.Node]) -> list[tuple[int, int]]:
 
 
 def _reads_any(node: ir.Node, producers: frozenset[str]) -> bool:
-    """Whether one of ``producers`` computes an operand of ``node``."""
+    """Whether one of ``producers`` may compute an operand of ``node``: the index visits the first operands."""
+    if len(node.inputs) > rule_index._MAX_WIDTH:
+        return True
     made_by = [None if value is None else value.producer() for value in node.inputs]
     return any(producer is not None and producer.op_type in producers for producer in made_by)
 
