@@ -84,7 +84,7 @@ class Builder:
         if op_type != self._root.op_type:
             name = f"{name}_{op_type}"
         if isinstance(attributes, Mapping):
-            precise = self._is_precise(inputs)
+            precise = any(map(_has_floats, attributes.values())) and self._is_precise(inputs)
             attributes = {
                 name: _as_attribute(op_type, name, given, precise) for name, given in attributes.items()
             }
@@ -170,6 +170,12 @@ class Builder:
                 self._edit.remove_initializer(value)
         if self._before is not None:
             self._edit.note_undone(*self._before)
+
+
+def _has_floats(given: Any) -> bool:
+    """Whether the value of an attribute has floats."""
+    items = given if isinstance(given, list | tuple) else (given,)
+    return any(isinstance(item, float | np.floating) for item in items)
 
 
 def _as_attribute(op_type: str, name: str, given: Any, precise: bool) -> Any:
