@@ -157,7 +157,7 @@ class Attempt:
             make_pipeline("check-strict-fusion").run(model, cx)
         if self.check is not None:
             self.check(model)
-        verdict = self._verify(model, self._unproven(model, history)) if self.verify else None
+        verdict = self._verify(model, self._unproven(cx, history)) if self.verify else None
         if not self.verify and (fault := ir.find_fault(model)) is not None:
             raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
         return builder.build(model, cx, history, fused=fused, missed=missed, verdict=verdict, stopped=stopped)
@@ -221,7 +221,7 @@ class Attempt:
         missed = list(missed_in(model, fusing_rules(self.options), cx))
         return [*missed, *weighed_against(model, missed, cx)]
 
-    def _unproven(self, model: ir.Model, history: History) -> bool:
+    def _unproven(self, cx: Context, history: History) -> bool:
         """Whether results may differ from those of the original, for all that is proven about the rewrites.
 
         Constants are computed on the CPU. Where quantizers are kept apart, nodes are added after passes.
@@ -229,7 +229,7 @@ class Attempt:
         from graphopt.rewrite.ort_qdq_miscompilation import has_quantizers
         from graphopt.rules import all_rules
 
-        if self.redefined or not self.options.device.capabilities.is_host or has_quantizers(model):
+        if self.redefined or not self.options.device.capabilities.is_host or has_quantizers(cx):
             return True
         proven = {step.name for step in self.pipeline.passes() if step.proven_exact}
         proven |= {rule.name for rule in all_rules() if rule.proven_exact}
