@@ -17,8 +17,9 @@ from graphopt.verification.verdict import Skipped
 #: half-precision ones to float32.
 _SESSION = 2
 #: Memory of a run without optimizations, in multiples of the bytes of the widest weight as float32: kernels
-#: convert other types at run time. Measured: 1.0 for products in half precision.
-_WIDEST = 1.5
+#: convert other types at run time, and the next weight may be converted while one is in use. Measured: 1.0
+#: for whole models of half precision; parts of decoders of 13 GB exceed 1.5.
+_WIDEST = 2
 #: Memory of a session without optimizations, in multiples of the bytes of weights in the serialized model,
 #: which exist twice while the session is created. Measured: 2.0 to 2.1.
 _EMBEDDED = 2
@@ -26,6 +27,8 @@ _EMBEDDED = 2
 _SHARE = 0.8
 #: Bytes of a session and its runs in addition to weights: half of that is measured for small models.
 _BASE = 48 << 20
+#: Further bytes under limits that count reserved memory: stacks of threads and unused parts of mappings.
+_RESERVED = 80 << 20
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -70,6 +73,11 @@ class Weights:
         """Anonymous memory of a session without optimizations that runs."""
         return _BASE + int(_WIDEST * self.widest) + _EMBEDDED * self.embedded
 
+    @property
+    def mapped_bytes(self) -> int:
+        """Memory of this session under limits that also count mappings and reserved memory."""
+        return self.total + self.off_bytes + _RESERVED
+
 
 @dataclass(frozen=True)
 class Room:
@@ -85,8 +93,9 @@ class Room:
 
     def fits(self, weights: Weights) -> bool:
         """Whether a session without optimizations fits."""
-        mapped = weights.total + weights.off_bytes
-        return weights.off_bytes <= self.anonymous and (self.mapped is None or mapped <= self.mapped)
+        return weights.off_bytes <= self.anonymous and (
+            self.mapped is None or weights.mapped_bytes <= self.mapped
+        )
 
     def prepacks(self, weights: Weights) -> bool:
         """Whether it may also copy weights for faster kernels."""
@@ -153,7 +162,7 @@ class MemoryPlan:
                 return cls(bound, sessions, room=room)
             sizes = _sizes(weights.off_bytes / _SHARE, available)
             if mappings is not None and weights.off_bytes <= room.anonymous:
-                sizes = _sizes(weights.off_bytes + weights.total, mappings)
+                sizes = _sizes(weights.mapped_bytes, mappings)
             return cls(bound, sessions, f"running it {sizes}", room)
         # original and candidate, each without and with optimizations
         together = 2 * (1 + _SESSION) * weights.total + 2 * _BASE

@@ -52,9 +52,9 @@ def test_sessions_depend_on_weights_and_available_memory(
 
 def test_refusals_name_the_least_memory_that_suffices() -> None:
     plan = MemoryPlan.of(weighty(GIB), 2 * GIB, 2 * GIB)
-    assert plan.refusal == "running it needs about 4.09 GB of memory, 2.15 GB available"
+    assert plan.refusal == "running it needs about 5.43 GB of memory, 2.15 GB available"
     plan = MemoryPlan.of(weighty(*[GIB // 8] * 8), 2 * GIB, 2 * GIB, GIB)
-    assert plan.refusal == "running it needs about 1.53 GB of memory, 1.07 GB available"
+    assert plan.refusal == "running it needs about 1.74 GB of memory, 1.07 GB available"
 
 
 def test_packed_copies_of_weights_need_memory() -> None:
