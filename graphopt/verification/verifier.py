@@ -113,7 +113,9 @@ class Verifier:
         self._cpu_level = cpu_level
         self._allow_external = allow_external
         self._artifact = Artifact(original, allow_external)
-        model = self._artifact.model() if loaded is None else loaded
+        if loaded is None or loaded.graph.meta.get(ir.COPIED_OUTPUTS):
+            loaded = self._artifact.model()  # onnxruntime then runs this model instead of the file
+        model = loaded
         self._signature = Signature.of(model)
         self._required_signature = signature or self._signature
         self._output_traits = numeric_traits_of(model)
