@@ -9,8 +9,12 @@ from graphopt import ir, publish
 from graphopt.errors import InvalidModel, ResourceLimit, exhausted
 from graphopt.ort.session import ModelInFolder, Source
 
-#: Bytes of initializers beyond which a model is passed to onnxruntime as a file, which it maps.
+#: Bytes of initializers beyond which a model is passed to onnxruntime as a file with a data file, which
+#: onnxruntime maps.
 MAPPED_BYTES = 1 << 28
+#: Bytes of initializers beyond which a model is passed to another process as a file: the process would need
+#: several copies of the bytes.
+_SENT = 1 << 24
 
 
 class Artifact:
@@ -25,18 +29,24 @@ class Artifact:
     Args:
         model: a model, its serialized form, or its path, in any file format.
         allow_external: folders outside the model's own that may contain external data.
+        is_sent: whether :attr:`source` is for another process, for which models are large sooner.
 
     Attributes:
         folder: the temporary folder with ``model.onnx``, once a large model was written.
     """
 
     def __init__(
-        self, model: ir.Model | Source, allow_external: Sequence[str | os.PathLike[str]] = ()
+        self,
+        model: ir.Model | Source,
+        allow_external: Sequence[str | os.PathLike[str]] = (),
+        *,
+        is_sent: bool = False,
     ) -> None:
         if isinstance(model, (str, os.PathLike)) and not ir.codec_of(model).ort_reads:
             model = ir.load(model, allow_external=allow_external)
         self._given = model
         self._allow_external = allow_external
+        self._in_memory = _SENT if is_sent else MAPPED_BYTES
         self._source: Source | None = None
         self._kept: ir.KeptData | None = None
         self.folder: publish.ScratchFolder | None = None
@@ -85,15 +95,16 @@ class Artifact:
     def _write(self, model: ir.Model) -> Source:
         """``model`` in memory, with references to its data files if it is large, or in a temporary file."""
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
-        if sum(value.const_value.nbytes for value in values if value.const_value is not None) < MAPPED_BYTES:
+        nbytes = sum(value.const_value.nbytes for value in values if value.const_value is not None)
+        if nbytes < self._in_memory:
             return ir.to_bytes(model)
-        found = beside_data(model, MAPPED_BYTES)
+        found = beside_data(model, self._in_memory)
         self._kept = None if found is None else found[1]
         if found is not None:
             return found[0]
         self.folder = publish.ScratchFolder()
         path = self.folder.path / "model.onnx"
-        ir.save(model, path, weights="beside")
+        ir.save(model, path, weights="beside" if nbytes >= MAPPED_BYTES else "inside")
         return path
 
 

@@ -112,7 +112,7 @@ class Verifier:
         self.device, self.seconds, self.isolated = device, seconds, isolate
         self._cpu_level = cpu_level
         self._allow_external = allow_external
-        self._artifact = Artifact(original, allow_external)
+        self._artifact = Artifact(original, allow_external, is_sent=True)
         if loaded is None or loaded.graph.meta.get(ir.COPIED_OUTPUTS):
             loaded = self._artifact.model()  # onnxruntime then runs this model instead of the file
         model = loaded
@@ -189,7 +189,7 @@ class Verifier:
             RuntimeFailure: onnxruntime crashes while loading the original.
         """
         with tracer.span("verification", end={"equal": None, "runs": 0}) as traced, ResourceMeter() as meter:
-            artifact = Artifact(candidate, self._allow_external)
+            artifact = Artifact(candidate, self._allow_external, is_sent=True)
             try:
                 is_proven = proven_exact and like is None and not (bits or self._random.varies)
                 rows, changes, skipped, unverifiable = self._judge(

@@ -88,3 +88,23 @@ def test_models_with_other_data_differ(path: Path) -> None:
     for model in (moved, other):
         assert model != source and hash(model) != hash(source)
         assert preflight._key(model, "default", None) != preflight._key(source, "default", None)
+
+
+def test_models_for_other_processes_are_written_to_one_file_sooner(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loadable_model, "MAPPED_BYTES", 100_000)
+    monkeypatch.setattr(loadable_model, "_SENT", 8100)
+    model, expected = ir.load(path), run(path, **_X)
+    assert isinstance(Artifact(model, is_sent=True).source, ModelInFolder)
+    for name, value in model.graph.initializers.items():
+        assert value.const_value is not None
+        value.const_value = ir.tensor(value.const_value.numpy(), name=name)
+    assert isinstance(Artifact(model).source, bytes)
+    artifact = Artifact(model, is_sent=True)
+    source = artifact.source
+    assert isinstance(source, Path) and artifact.folder is not None
+    assert os.listdir(artifact.folder.path) == [source.name]
+    np.testing.assert_array_equal(session.run(session.create(source), _X), expected)
+    artifact.close()
+    assert not source.exists()
