@@ -137,3 +137,23 @@ def test_optimize_refers_to_explain(invoke: Invoke, gelus: Path, tmp_path: Path)
     told = json.loads(invoke(*arguments, "-O3", "--json").out)
     assert [place["rule"] for place in told["missed"]] == ["gelu"]
     assert [one["op"] for one in told["fused"]] == ["com.microsoft.Gelu"]
+
+
+def test_option_that_groups_queries(invoke: Invoke, tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (float[batch, seq, 32] q, float[batch, 2, past, 8] k, float[batch, 2, past, 8] v) => (float[batch, seq, 32] y)
+        <int64[1] two = {2}, int64[5] groups = {1, 1, 2, 1, 1}, int64[4] joined = {0, 4, -1, 8}>
+    {
+        ku = Unsqueeze(k, two)
+        ke = Expand(ku, groups)
+        kr = Reshape(ke, joined)
+        vu = Unsqueeze(v, two)
+        ve = Expand(vu, groups)
+        vr = Reshape(ve, joined)
+        y = com.microsoft.MultiHeadAttention<num_heads = 4>(q, kr, vr)
+    }"""
+    path = tmp_path / "grouped.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert "do     --dim seq=1, for a model of decoding steps" in invoke("explain", path).out
+    assert "fused 1 × group-queries" in invoke("explain", path, "--dim", "seq=1").out
