@@ -28,6 +28,7 @@ __all__ = [
     "defaults",
     "describe",
     "environment",
+    "environment_of_caller",
     "in_file",
     "load",
     "origins",
@@ -199,15 +200,29 @@ def environment(**changes: str) -> dict[str, str]:
     return {**_NO_TELEMETRY, **os.environ, **changes}
 
 
+#: The number of threads of OpenBLAS, which numpy starts when it is imported.
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+#: The variables that graphopt added to the environment of this process, and that commands of callers lack.
+_added: ContextVar[tuple[str, ...]] = ContextVar("added environment variables", default=())
+
+
 def prepare_libraries() -> None:
     """Set the variables of libraries for the command line, before they are imported, unless already set.
 
     onnxruntime sends no usage data. numpy's OpenBLAS runs on one thread: graphopt multiplies small matrices,
-    and the threads would occupy memory for each core. Without memory for them, OpenBLAS interrupts the
-    process (SIGINT).
+    and the threads would cost CPU time and memory for each core, even if they are idle. Without memory for
+    them, OpenBLAS interrupts the process (SIGINT).
     """
-    for name, value in {**_NO_TELEMETRY, "OPENBLAS_NUM_THREADS": "1"}.items():
+    for name, value in _NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
+    if _BLAS_THREADS not in os.environ:
+        os.environ[_BLAS_THREADS] = "1"
+        _added.set((_BLAS_THREADS,))
+
+
+def environment_of_caller() -> dict[str, str]:
+    """The environment for commands that the caller gives: without the threads that graphopt chose."""
+    return {name: value for name, value in os.environ.items() if name not in _added.get()}
 
 
 def _variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import os
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,20 @@ def test_every_setting_is_documented() -> None:
     assert {"pipeline", "skip", "seed"} <= {key for key, _, _ in described}
     for key, default, about in described:
         assert f"| `{key}` | {about} | `{config.shown(default)}` |" in page
+
+
+@pytest.mark.parametrize(("given", "inside", "for_callers"), [(None, "1", None), ("3", "3", "3")])
+def test_commands_of_callers_have_their_own_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, inside: str, for_callers: str | None
+) -> None:
+    name = "OPENBLAS_NUM_THREADS"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        del os.environ[name]
+
+    def prepare() -> str | None:
+        config.prepare_libraries()
+        return config.environment_of_caller().get(name)
+
+    assert contextvars.copy_context().run(prepare) == for_callers
+    assert os.environ[name] == inside

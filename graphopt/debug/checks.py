@@ -315,6 +315,7 @@ class CommandCheck(_WithoutFeeds):
                 done = subprocess.run(
                     words,
                     cwd=self._folder,
+                    env=config.environment_of_caller(),
                     capture_output=True,
                     text=True,
                     errors="replace",

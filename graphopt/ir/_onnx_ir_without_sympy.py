@@ -1,8 +1,9 @@
-"""Import onnx-ir without importing sympy.
+"""Import onnx-ir and onnx without their parts that graphopt rarely uses.
 
 onnx-ir computes symbolic dims with sympy, which graphopt never uses: it has its own
 :mod:`graphopt.analysis.symbolic`. Importing sympy takes longer than onnx-ir itself, so the two modules that
-import it are executed on first use only.
+import it are executed on first use only. The same applies to the modules of onnx for the command line, the
+composition and the text of models, which ``import onnx`` otherwise executes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+import threading
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -23,11 +25,17 @@ class _LazyModule(ModuleType):
     """
 
     def __getattr__(self, attribute: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        spec = self.__spec__
-        assert spec is not None and spec.loader is not None
-        spec.loader.exec_module(self)
-        return getattr(self, attribute)
+        with _executing:
+            spec = object.__getattribute__(self, "__spec__")
+            if self.__class__ is _LazyModule and not spec.loader_state:
+                spec.loader_state = "executed"  # the module itself may look up attributes that it lacks
+                spec.loader.exec_module(self)
+                self.__class__ = ModuleType  # type: ignore[assignment]
+        return object.__getattribute__(self, attribute)
+
+
+#: Held while a lazy module is executed, so that other threads wait for its attributes.
+_executing = threading.RLock()
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -48,7 +56,17 @@ def _import_lazily(name: str) -> None:
         sys.modules[name] = module
 
 
-for _name in ("sympy", "onnx_ir._symbolic_shapes"):
+_RARELY_USED = (
+    "sympy",
+    "onnx_ir._symbolic_shapes",
+    "onnx.compose",
+    "onnx.gen_proto",
+    "onnx.parser",
+    "onnx.printer",
+    "onnx.utils",
+    "onnx.version_converter",
+)
+for _name in _RARELY_USED:
     _import_lazily(_name)
 
 import onnx_ir  # noqa: E402

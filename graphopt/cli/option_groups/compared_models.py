@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphopt import config
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options
 from graphopt.errors import GraphoptError, UsageError
@@ -147,7 +148,14 @@ class ComparedModels:
         target = self._folder / name / "model.onnx"
         target.parent.mkdir()
         arguments = [*other_optimizers.command(python, name), str(source.absolute()), str(target)]
-        done = subprocess.run(arguments, cwd=target.parent, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            arguments,
+            cwd=target.parent,
+            env=config.environment_of_caller(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode or not target.is_file():
             words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
             return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
