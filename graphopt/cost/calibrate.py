@@ -178,7 +178,7 @@ def _grids(points: Sequence[GridPoint], found: Sequence[dict[str, list[float]]])
             if name != TWIN and all(name in measured for measured in series):
                 figures = [_figure(measured[name], measured[TWIN], everywhere) for measured in series]
                 middles, bands = zip(*figures, strict=True)
-                yield Grid(name, subject.case, "float", subject.axes, middles, bands)
+                yield Grid(name, subject.case, subject.dtype, subject.axes, middles, bands)
 
 
 def _figure(

@@ -15,6 +15,7 @@ from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
+from graphopt.fusion.single_nodes import is_faster_alone
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.propose_groups import Partition
@@ -57,11 +58,23 @@ class FusionPolicy:
     shapes: Shapes = Shapes.ANY
     kind: str = "fusion"
     kernels: dict[Partition, tuple[Signature, Kernel]] = field(default_factory=dict)
+    _alone: dict[ir.Node, bool] = field(default_factory=dict, init=False)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
-        """The size of a group of ``nodes``, exact up to the minimum."""
+        """The size of a group, exact up to the minimum; a node that is faster alone counts as two."""
         counted = executed([node for node in nodes if not traits.is_alias(node)], self.minimum)
-        return counted + sum(node.op_type in _SLOW for node in nodes)
+        counted += sum(node.op_type in _SLOW for node in nodes)
+        return counted + 1 if counted < self.minimum and self._is_faster_alone(nodes) else counted
+
+    def _is_faster_alone(self, nodes: Sequence[ir.Node]) -> bool:
+        """Whether ``nodes`` are one, besides moves, that is faster as a kernel by the table of costs."""
+        computing = [node for node in nodes if not traits.is_alias(node)]
+        if len(computing) != 1:
+            return False
+        (node,) = computing
+        if node not in self._alone:
+            self._alone[node] = is_faster_alone(node, self.cx)
+        return self._alone[node]
 
     def is_ordered(self, node: ir.Node) -> bool:
         """Always false: nodes with side effects are not fused."""
@@ -100,20 +113,24 @@ class FusionPolicy:
     def unprofitability(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> str | None:
-        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` for a profitable group."""
+        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` for a profitable group.
+
+        A single node is a profitable group if a kernel is faster by the table of costs.
+        """
         if self.size(nodes) < self.minimum:
             return f"its group has fewer than {self.minimum} nodes"
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements"
         before, after = self._traffic(nodes, inputs, outputs, self._bytes)
-        if after > before * _SHARE and not any(node.op_type in _SLOW for node in nodes):
+        slow = self._is_faster_alone(nodes) or any(node.op_type in _SLOW for node in nodes)
+        if after > before * _SHARE and not slow:
             return "its group saves too little memory traffic"
         if is_widened(inputs, outputs, self.cx):
             return "onnxruntime keeps its operands in single precision"
         if is_builtin(nodes, inputs):
             return "onnxruntime fuses its group into an operator that is as fast"
-        if not any(self._reduces(node) for node in nodes):
+        if not self._is_faster_alone(nodes) and not any(self._reduces(node) for node in nodes):
             neighbour = adjacent_convolution(nodes)
             if neighbour is not None:
                 return f"a kernel next to {neighbour} breaks onnxruntime's layout of convolutions"

@@ -26,12 +26,13 @@ _EXCEEDED = 1.1
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel in one run (median over several runs).
+    """One kernel in one run: like a peak, the fastest of several runs.
 
     Attributes:
         name: name of the node that onnxruntime ran.
         originals: nodes of the original model that it computes; empty if they are unknown.
-        milliseconds: time in one run, of all executions.
+        milliseconds: time in one run, of all executions; the fastest run.
+        typical_milliseconds: the median over runs, which other processes disturb.
         executions: number of executions in one run, more than one in a loop.
         type: element type of its first input.
         flops: operations in one run; ``None`` if unknown.
@@ -44,6 +45,7 @@ class KernelTime:
     op: str
     originals: tuple[str, ...]
     milliseconds: float
+    typical_milliseconds: float
     executions: int
     type: str
     flops: int | None
@@ -122,6 +124,11 @@ class Roofline:
         """Time of all kernels in one run."""
         return sum(kernel.milliseconds for kernel in self.kernels)
 
+    @property
+    def typical_milliseconds(self) -> float:
+        """The sum of the medians over runs."""
+        return sum(kernel.typical_milliseconds for kernel in self.kernels)
+
     def share(self, kernels: Iterable[KernelTime]) -> float:
         """The share of ``kernels`` in the time of all kernels."""
         return sum(kernel.milliseconds for kernel in kernels) / (self.milliseconds or 1.0)
@@ -164,6 +171,7 @@ class Roofline:
             "model": self.model,
             "peaks": self.peaks.to_dict(),
             "milliseconds": self.milliseconds,
+            "typical_milliseconds": self.typical_milliseconds,
             "lost_milliseconds": self.lost_milliseconds,
             "far_share": self.far_share,
             "unknown_share": self.unknown_share,
@@ -200,13 +208,14 @@ def roofline(
     by_run = _kernels_by_run(events)
     result = []
     for (name, op), last in (by_run[-1] if by_run else {}).items():
-        times = [sum(event["dur"] for event in found.get((name, op), ())) for found in by_run]
+        times = [sum(event["dur"] for event in found[name, op]) for found in by_run if (name, op) in found]
         cost = KernelCost.sum_of([KernelCost.of(nodes.get(name), event, groups or {}) for event in last])
         result.append(
             KernelTime(
                 name,
                 op,
                 originals.get(name, ()),
+                min(times) / 1e3,
                 ratios.median(times) / 1e3,
                 len(last),
                 cost.type,

@@ -85,8 +85,8 @@ def test_unknown_cases_and_axes_are_errors(costs: Costs) -> None:
     for op in {grid.op for grid in shipped("cpu").grids}:
         with pytest.raises(ValueError, match="have the case 'causl'"):
             costs.weigh(op, case="causl")
-        with pytest.raises(ValueError, match="have the axis 'elements'"):
-            costs.weigh(op, elements=98304)
+        with pytest.raises(ValueError, match="have the axis 'lenght'"):
+            costs.weigh(op, lenght=98304)
 
 
 def test_without_figures_the_first_operator_is_chosen() -> None:

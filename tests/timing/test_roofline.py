@@ -143,6 +143,15 @@ def test_kernels_in_caches_lose_no_time() -> None:
     assert (kernel.bound, kernel.lost_milliseconds, kernel.is_far) == ("memory", 0.0, False)
 
 
+def test_times_are_those_of_the_fastest_run_besides_the_first() -> None:
+    runs = events("Relu", [f32(10000)], f32(10000), 8)
+    for index, us in enumerate((6, 30, 9)):
+        moved = [{**event, "ts": 100 * (index + 1), "dur": us} for event in runs[2:4]]
+        runs += moved
+    (kernel,) = roofline("m", runs, {"n": node_of("Relu", 1)}, {}, PEAKS).kernels
+    assert (kernel.milliseconds, kernel.typical_milliseconds) == (0.006, pytest.approx(0.0085))
+
+
 def test_json_has_all_figures() -> None:
     found = of(node_of("MatMul", 2), [f32(100, 100), f32(100, 100)], f32(100, 100), 80).to_dict()
     assert {"far_share", "unknown_share", "lost_milliseconds", "operators", "peaks"} <= {*found}

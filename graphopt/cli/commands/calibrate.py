@@ -18,6 +18,7 @@ from graphopt.util.text_tables import Block, Table
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Grid
+    from graphopt.cost.calibration_models import Subject
     from graphopt.ort.devices import Device
 
 EXAMPLE = """
@@ -36,8 +37,8 @@ graphopt calibrate -o costs.json --no-store
         "--budget",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Approximate measuring time; the minimum is one pass over all operators, about two minutes."
-        "  [default: five passes, about ten minutes]",
+        help="Approximate measuring time; the minimum is one pass over all operators, about three minutes."
+        "  [default: five passes, about a quarter of an hour]",
     ),
     shared_options.threads_option("1", default=1),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
@@ -68,9 +69,9 @@ def command(
 
     Fused operators and the nodes that they replace are timed alternately, in small generated models, in fresh
     processes. With -O3, optimize then uses a fused operator only if these figures show a gain beyond noise.
-    The figures apply to attention, skip-norm and batch-mm; normalizations and GELU are always fused, and
-    --show marks them. The figures are valid for this processor, device and version of onnxruntime; for
-    others, the shipped figures are used (docs/cost.md).
+    The figures apply to attention, skip-norm, batch-mm and, with --fuser native, to kernels of single nodes;
+    normalizations and GELU are always fused, and --show marks them. The figures are valid for this processor,
+    device and version of onnxruntime; for others, the shipped figures are used (docs/cost.md).
     """
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cost.calibrate import calibrate
@@ -89,10 +90,14 @@ def command(
         costs = costs_for(run.settings.costs, device, run.settings.cache_dir)
     else:
         if budget is None:
-            run.console.note(f"  {ENOUGH_PASSES} passes over all operators, of about two minutes each")
+            run.console.note(f"  {ENOUGH_PASSES} passes over all operators, of about three minutes each")
         with run.console.progress("calibrating") as advance:
             costs = calibrate(
-                device, budget=budget, threads=threads, progress=lambda text, spent: advance(spent, text)
+                device,
+                budget=budget,
+                threads=threads,
+                progress=lambda text, spent: advance(spent, text),
+                subjects=_subjects(run, device),
             )
         store = not costs.rough if store is None else store
         if store:
@@ -109,6 +114,25 @@ def command(
     elif not show:
         text.append("  not stored")
     return Output(costs.to_dict(), text)
+
+
+def _subjects(run: Run, device: Device) -> list[Subject]:
+    """The subjects; those of kernels only if the device has them, and a compiler is available."""
+    from graphopt.cost.calibration_models import SUBJECTS
+    from graphopt.errors import NoCompiler
+    from graphopt.fusion.backend import backend_for
+    from graphopt.tuning.kernel_subjects import kernel_subjects
+    from graphopt.util.disk_store import Store
+
+    backend = backend_for(device)
+    if backend is None:
+        return list(SUBJECTS)
+    try:
+        backend.describe_compiler(run.settings.compiler)
+    except NoCompiler as failure:
+        run.console.note(f"  without kernels of single nodes: {failure}")
+        return list(SUBJECTS)
+    return [*SUBJECTS, *kernel_subjects(backend, Store(run.settings.cache_dir), run.settings.compiler)]
 
 
 def _forget(run: Run, device: Device) -> Output:

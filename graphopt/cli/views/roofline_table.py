@@ -31,7 +31,8 @@ def peak_lines(peaks: Peaks) -> Iterator[Block]:
 
 def roofline_blocks(found: Roofline) -> Iterator[Block]:
     """The operators, the slowest kernels, and the kernels that are far from both peaks."""
-    yield f"  {found.model}: {found.milliseconds:.3f} ms in kernels of one run, under the profiler"
+    median = f"(median {found.typical_milliseconds:.3f})"
+    yield f"  {found.model}: {found.milliseconds:.3f} ms in kernels of one run {median}"
     operators = Table(["  operator", "kernels", "ms", "share", "far from both", "ms lost"], "<>>>>>")
     for op, kernels in list(found.by_operator().items())[:_LISTED]:
         spent = sum(kernel.milliseconds for kernel in kernels)

@@ -42,15 +42,18 @@ class Subject:
         name: name in reports.
         case: the case of its grids.
         make: builds the models for given sizes.
+        dtype: the element type of its grids.
     """
 
     name: str
     case: str
     axes: tuple[Axis, ...]
     make: Callable[..., CompetingModels]
+    dtype: str = "float"
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.case}" if self.case else self.name
+        name = self.name if self.dtype == "float" else f"{self.name} of {self.dtype}"
+        return f"{name}, {self.case}" if self.case else name
 
 
 def competing_models(
