@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from graphopt.fusion.single_nodes import kernel_name
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
 from graphopt.util.disk_store import Store
+from graphopt.util.lazy_dataclass import dataclass
 
 #: Number of elements of the largest operand; unknown sizes count as medium ones.
 _ELEMENTS = Axis("elements", (1024, 16384, 262144, 4194304), 16384)
@@ -59,7 +60,7 @@ class SingleNode:
         return onnx.parser.parse_model(text)
 
     def feeds(self, elements: int) -> dict[str, np.ndarray]:
-        """Random inputs, of which the largest has ``elements`` elements."""
+        """Random inputs; the largest has ``elements`` elements."""
         rng = np.random.default_rng(0)
         return {name: self._array(declaration, elements, rng) for name, declaration in self.inputs.items()}
 
