@@ -289,7 +289,7 @@ def test_session_has_no_copy_of_the_serialized_model() -> None:
 
 
 def test_file_of_a_large_model_outlives_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loadable_model, "_LARGE", 0)
+    monkeypatch.setattr(loadable_model, "MAPPED_BYTES", 0)
     executor = _released(parse(ANY))
     plan = executor._specializer._plans.plans[0]
     assert plan.kept._folder is plan._folder is not None
