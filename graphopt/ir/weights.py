@@ -29,8 +29,6 @@ _FAULT = "graphopt.size_fault"
 _TAGGED_WHOLE = 1 << 20
 #: Number and bytes of the evenly spread blocks that determine the tag of a larger tensor.
 _TAG_BLOCKS, _TAG_BLOCK = 16, 4096
-#: Number and bytes of the evenly spread blocks of a file that show whether it was modified.
-_SAMPLE_BLOCKS, _SAMPLE_BLOCK = 32, 64
 #: Bytes copied from file to file at a time.
 _COPIED = 1 << 24
 
@@ -54,7 +52,6 @@ class MappedFile:
         self.size = self._status.st_size
         # an empty file can't be mapped
         self.buffer: Any = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) if self.size else b""
-        self._sample = self._read_sample()
 
     @property
     def identity(self) -> tuple[int, ...]:
@@ -64,25 +61,16 @@ class MappedFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether :attr:`path` is still this file, with the same size, and unmodified.
-
-        A change of the modification time alone, as by ``touch``, is no modification if a sample of the
-        contents is unchanged.
-        """
+        """Whether :attr:`path` is still this file, with the same size and modification time."""
         try:
             now = os.stat(self.path)
         except OSError:
             return False
         before = self._status
-        if not os.path.samestat(now, before) or now.st_size != before.st_size:
-            return False
-        return now.st_mtime_ns == before.st_mtime_ns or self._read_sample() == self._sample
-
-    def _read_sample(self) -> bytes:
-        """Blocks of the file, evenly spread; the mapping also shows later changes of the file."""
-        last = max(0, self.size - _SAMPLE_BLOCK)
-        starts = [last * block // (_SAMPLE_BLOCKS - 1) for block in range(_SAMPLE_BLOCKS)]
-        return b"".join(self.buffer[start : start + _SAMPLE_BLOCK] for start in starts)
+        return os.path.samestat(now, before) and (now.st_size, now.st_mtime_ns) == (
+            before.st_size,
+            before.st_mtime_ns,
+        )
 
     def copy_to(self, target: Any, offset: int, length: int) -> None:
         """Append bytes of this file to the binary file ``target``, bypassing the mapping."""

@@ -256,7 +256,7 @@ def test_interruption_reports_written_files(
     if written:
         monkeypatch.setattr(optimization, "text", interrupt)
     else:
-        monkeypatch.setattr("graphopt.ir.load", interrupt)
+        monkeypatch.setattr("graphopt.optimization_attempt.Attempt.on", interrupt)
     outcome = invoke("optimize", small, "-o", "out.onnx")
     assert outcome.status == 130
     told = "interrupted; kept out.onnx" if written else "interrupted; nothing was written"
