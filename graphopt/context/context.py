@@ -51,6 +51,7 @@ class Context:
         weighed: the last decision by cost, for each rule or pass and the outputs of its nodes.
         changed: in later rounds of a fixpoint, the nodes that the running pass visits again
             (:mod:`graphopt.passes.changed_neighborhood`); ``None`` for all nodes.
+        unproven: nodes at which a pass that is declared as proven exact changed the kernel of a reader.
         ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 
@@ -71,6 +72,7 @@ class Context:
     decisions: Counter[Decision] = field(default_factory=Counter)
     weighed: dict[tuple[str, tuple[str, ...]], Decision] = field(default_factory=dict)
     changed: frozenset[ir.Node] | None = None
+    unproven: set[str] = field(default_factory=set)
     ungrouped: dict[str, str] = field(default_factory=dict)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
 

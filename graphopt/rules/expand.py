@@ -25,21 +25,23 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADI
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Expand(x), y) → f(x, y), if f broadcasts x to the same shape."""
-    dtype = m.dtype(m.root.outputs[0])
-    is_where = m.root.op_type == "Where" and (dtype is None or dtype.is_floating_point())
-    if is_where or numeric_safety.zero_depends_on_place(m, m.root):
-        return m.no(f"onnxruntime's {m.root.op_type} may change the sign of zeros", m.root.outputs[0])
+    if numeric_safety.depends_on_place(m, m.root):
+        return m.no(f"the bits of onnxruntime's {m.root.op_type} depend on shapes", m.root.outputs[0])
     return _without_expands(op, m, xs)
 
 
 @rule(
-    lambda op, xs: op.one_of("Max", "Min", "Where")(xs.rest()), numerics=Reassociates, producers=("Expand",)
+    lambda op, xs: op.one_of("Max", "Mean", "Min", "Mod", "Pow", "Where")(xs.rest()),
+    numerics=Reassociates,
+    producers=("Expand",),
 )
 def expand_before_selection(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """f(Expand(x), y) → f(x, y), if f, a Where, Max or Min, broadcasts x to the same shape.
+    """f(Expand(x), y) → f(x, y), if f, such as Where, Max or Pow, broadcasts x to the same shape.
 
-    Not exact: the shapes decide whether onnxruntime (1.31) returns 0.0 for -0.0.
+    Not exact: the shapes decide whether onnxruntime (1.31) returns 0.0 for -0.0, and how it rounds a Pow.
     """
+    if numeric_safety.is_integer_power(m, m.root):
+        return m.no("the overflow of an integer power depends on shapes", m.root.outputs[0])
     return _without_expands(op, m, xs)
 
 

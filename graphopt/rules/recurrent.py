@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks.operands import operand
 
 _LAYERS = ("LSTM", "GRU", "RNN")
-_BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
+_RECURRENT, _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 2, 3, 4, 5, 6, 7
 
 
 @rule(
-    lambda op, rest: op.one_of(*_LAYERS)(rest.rest()),
+    lambda op, rest: op.one_of("LSTM", "GRU")(rest.rest()),
     lambda op, rest: op.domain("com.microsoft").DynamicQuantizeLSTM(rest.rest()),
     numerics=Exact,
     proven_exact=True,
 )
 def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
-    """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
-    return _without_inputs(
-        op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(operand(m.root, i)), 0.0)]
-    )
+    """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c and GRU."""
+    return _without_inputs(op, m, [i for i in (_INITIAL_H, _INITIAL_C) if _is_zero(m, i)])
+
+
+@rule(lambda op, rest: op.RNN(rest.rest()), numerics=Reassociates)
+def drop_initial_zeros_of_rnn(op: Builder, m: Match) -> Outcome:
+    """RNN(x, …, initial_h=0) → RNN(x, …), for finite constant weights (zeros may change sign).
+
+    Without initial_h, onnxruntime (1.31) skips the product with R in the first step, which is NaN if R is
+    infinite.
+    """
+    weights = m.constant(operand(m.root, _RECURRENT))
+    if weights is None or not bool(np.isfinite(weights).all()):
+        return m.no("the recurrent weights may be infinite", operand(m.root, _RECURRENT))
+    return _without_inputs(op, m, [_INITIAL_H] if _is_zero(m, _INITIAL_H) else [])
+
+
+def _is_zero(m: Match, index: int) -> bool:
+    """Whether the input at ``index`` is filled with 0.0."""
+    return is_number(m.fill(operand(m.root, index)), 0.0)
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact, proven_exact=True)

@@ -52,7 +52,7 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves nodes."""
+    """Transpose(f(x)) → f(Transpose(x)), for exact elementwise f, Concat, Pad and Slice, if it saves nodes."""
     return _hoisted(op, m, y, exact=True)
 
 
@@ -60,7 +60,7 @@ def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
     lambda op, y, q: op.Transpose(y, perm=q), numerics=Reassociates, tags=("onnxruntime:TransposeOptimizer",)
 )
 def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), also for reductions, Softmax, Max and Min, if that saves nodes."""
+    """Transpose(f(x)) → f(Transpose(x)), also for reductions and any elementwise f, if that saves nodes."""
     return _hoisted(op, m, y, exact=False)
 
 
@@ -89,17 +89,23 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
 )
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
-    if numeric_safety.zero_depends_on_place(m, m.root):
-        return m.no(f"onnxruntime's {m.root.op_type} may change the sign of zeros", m.root.outputs[0])
+    if numeric_safety.depends_on_place(m, m.root):
+        return m.no(f"the bits of onnxruntime's {m.root.op_type} depend on their place", m.root.outputs[0])
     return _joined(op, m, xs)
 
 
-@rule(lambda op, xs: op.one_of("Max", "Min")(xs.rest()), numerics=Reassociates, producers=("Transpose",))
+@rule(
+    lambda op, xs: op.one_of("Max", "Mean", "Min", "Mod", "Pow", "PRelu", "Where")(xs.rest()),
+    numerics=Reassociates,
+    producers=("Transpose",),
+)
 def join_transposes_before_extremum(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for Max and Min.
+    """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for Max, Min, Pow, Where and others.
 
-    Not exact: the place in memory decides whether onnxruntime (1.31) returns 0.0 or -0.0.
+    Not exact: the place in memory decides whether onnxruntime (1.31) returns 0.0 or -0.0, and how it rounds.
     """
+    if numeric_safety.is_integer_power(m, m.root):
+        return m.no("the overflow of an integer power depends on shapes", m.root.outputs[0])
     return _joined(op, m, xs)
 
 

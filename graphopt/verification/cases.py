@@ -30,6 +30,8 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 #: Distributions that are tried with one binding only, because the faults that they reveal do not depend on
 #: sizes.
 _ONCE: tuple[Distribution, ...] = ("tiny", "huge")
+#: Distributions that are compared at the smallest sizes even if all rewrites are proven exact.
+_SAMPLE: tuple[Distribution, ...] = ("zero", "special")
 #: Number of crashed processes after which a model is not tried further.
 _CRASHES = 4
 #: Seconds of CPU time for one run of the original, unless no run ends in that time.
@@ -173,7 +175,17 @@ def gather_cases(
             else:
                 cases.skipped.append(Skipped(_where(valid, distribution), cause))
 
-    cases.further = add_further
+    def find_sample() -> list[Case]:
+        """Cases of zeros and special values at the smallest sizes, which are not added."""
+        smallest = min(search.valid, key=lambda valid: (cost(valid.binding), sum(valid.binding.values())))
+        known = len(cases.found)
+        for distribution in _SAMPLE:
+            _add(cases, inputs, original, smallest, distribution, random, default=False)
+        sample = cases.found[known:]
+        del cases.found[known:]
+        return sample
+
+    cases.further, cases.find_sample = add_further, find_sample
     return cases
 
 

@@ -69,10 +69,14 @@ def excuse_for(
     if not exact and numeric_traits.rounds and not meant.finite and case.distribution in overflowing:
         return "it depends on overflow in the original"
     if kind != "f":
-        same = not exact and (
-            identical(meant.value, actual)
-            or (numeric_traits.rounds and bool(((actual == meant.value) | (actual == expected)).all()))
-            or (numeric_traits.rounds and original.is_tie(name, case.feeds, actual))
+        same = (
+            not exact
+            and numeric_traits.rounds
+            and (
+                identical(meant.value, actual)
+                or bool(((actual == meant.value) | (actual == expected)).all())
+                or original.is_tie(name, case.feeds, actual)
+            )
         )
         return "it depends on rounding in the original" if same else None
     if not numeric_traits.sure_nans:

@@ -137,7 +137,7 @@ def _traits_of_values(
             own &= ~_Trait.RANDOM
         for output in node.outputs:
             flags = own | _of_dtype(output.dtype)
-            found[output] = flags if flags & _FLOATS else flags & ~_Trait.ROUNDS
+            found[output] = flags if flags & _FLOATS else flags & ~(_Trait.ROUNDS | _Trait.POLE)
     return found
 
 

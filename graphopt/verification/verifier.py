@@ -181,8 +181,8 @@ class Verifier:
             libraries: operator libraries of the candidate. The candidate is compared without and with these
                 libraries.
             proven_exact: the rewrites are proven to preserve every bit
-                (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs, at all sizes,
-                unless some bit differs.
+                (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs, at all sizes, and
+                zeros and special values at the smallest sizes, unless some bit differs.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -241,7 +241,8 @@ class Verifier:
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
         gathered = [cases.found for cases in (self._cases, self._empty_cases) if cases]
-        found = cases_like([*chain(*gathered, self._parted_cases.values())], row)
+        sample = (self._cases and self._cases.sample) or []
+        found = cases_like([*chain(*gathered, sample, self._parted_cases.values())], row)
         return found[0].feeds if found else None
 
     def _perturb(self) -> Runner | None:
@@ -316,10 +317,17 @@ class Verifier:
             )
             known = len(cases.found)
             found = comparison.rows(cases_like(cases.found, like))
+            if is_proven:
+                found += comparison.rows(cases.sampled())
             if is_proven and not _is_same_without_optimizations(found):
                 is_proven = False
                 self._add_further(cases)
-                found += comparison.rows(cases.found[known:])
+                compared = {(row.binding, row.distribution, row.level) for row in found}
+                found += [
+                    row
+                    for row in comparison.rows(cases.found[known:])
+                    if (row.binding, row.distribution, row.level) not in compared
+                ]
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
                 if isinstance(runs, Runs):

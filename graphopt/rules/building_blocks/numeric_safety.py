@@ -15,15 +15,51 @@ def may_approximate(m: Match) -> bool:
     return m.cx.options.numerics is Numerics.APPROXIMATES
 
 
-def zero_depends_on_place(m: Match, node: ir.Node) -> bool:
-    """Whether ``node`` is a Max or Min of floats.
+#: Operators that move, compare, add, multiply or divide elements, so that scalar and vector code agree.
+_PLACE_INDEPENDENT = frozenset(
+    {
+        "Abs", "Add", "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Ceil",
+        "Concat", "DequantizeLinear", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Identity",
+        "IsInf", "IsNaN", "Less", "LessOrEqual", "Mul", "Neg", "Not", "Or", "Pad", "Reciprocal", "Round",
+        "Sign", "Slice", "Sqrt", "Sub", "Sum", "Xor",
+    }
+)  # fmt: skip
+#: The same for integers and booleans. Of 0.0 and -0.0, Max, Min and Where return one by their place.
+_PLACE_INDEPENDENT_INTEGERS = frozenset({"Clip", "Max", "Min", "Mod", "Relu", "Where"})
+#: The same for float and double, but not for half precision.
+_PLACE_INDEPENDENT_FLOATS = frozenset({"Clip", "Relu"})
 
-    Of 0.0 and -0.0, onnxruntime (1.31) returns one that depends on the shapes of the operands and on the
-    place of the element in memory.
+
+def depends_on_place(m: Match, node: ir.Node) -> bool:
+    """Whether bits of an element of ``node`` may depend on its place in memory, or on how operands broadcast.
+
+    onnxruntime (1.31) computes the last elements of a buffer by scalar code, which rounds differently for
+    many functions. Its Pow has another kernel for an exponent of one element.
     """
+    if node.domain != "":
+        return True
+    if node.op_type in _PLACE_INDEPENDENT:
+        return False
+    first, result = m.dtype(node.inputs[0]), m.dtype(node.outputs[0])
+    if node.op_type == "Cast":  # floats out of range are converted to integers differently
+        return not (_is_exact(first) or result in (ir.DataType.FLOAT, ir.DataType.DOUBLE))
+    if node.op_type in _PLACE_INDEPENDENT_INTEGERS and _is_exact(result):
+        return False
+    wide = result in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+    return not (node.op_type in _PLACE_INDEPENDENT_FLOATS and wide)
+
+
+def _is_exact(dtype: ir.DataType | None) -> bool:
+    """Whether values of ``dtype`` are integers or booleans."""
+    return dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL)
+
+
+def is_integer_power(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` may be a Pow of integers, whose overflow depends on how the exponent broadcasts."""
     dtype = m.dtype(node.outputs[0])
-    is_extremum = node.domain == "" and node.op_type in ("Max", "Min")
-    return is_extremum and (dtype is None or dtype.is_floating_point())
+    return (
+        node.domain == "" and node.op_type == "Pow" and (dtype is None or not dtype.is_floating_point())
+    )
 
 
 def is_finite(m: Match, value: ir.Value) -> bool:

@@ -81,7 +81,9 @@ class Region:
         mover = mover_of(self.m, node)
         if mover is None:
             return False
-        if self.exact and (mover.reduces or numeric_safety.zero_depends_on_place(self.m, node)):
+        if self.exact and (mover.reduces or numeric_safety.depends_on_place(self.m, node)):
+            return False
+        if numeric_safety.is_integer_power(self.m, node):
             return False
         return self.m.rank(node.outputs[0]) == len(self.perm) and mover.lets_pass(self.m, node, self.perm)
 

@@ -26,6 +26,10 @@ from graphopt.transforms.scalar._foldable import (
 )
 from graphopt.util.lazy_dataclass import dataclass
 
+#: Operators with sums of products.
+_PRODUCTS = frozenset(
+    {"Attention", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
+)
 _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
@@ -169,6 +173,8 @@ class ConstantPropagation(Pass):
         record = ir.read_record_of(cx.model)
         if record is not None:
             record.begin_computing(sources)
+        if any(_is_factor(value, cx) for value in values):
+            cx.unproven.add(ir.label(node))
         for old, tensor in values.items():
             if (same := _copied(node, old)) is not None:
                 cx.edit.replace(old, same)
@@ -182,6 +188,17 @@ class ConstantPropagation(Pass):
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_with_bodies(node)
         cx.end_rewrite(action, node, [])
+
+
+def _is_factor(value: ir.Value, cx: Context) -> bool:
+    """Whether ``value`` is a float operand of a product, for which onnxruntime packs constants.
+
+    The kernel for packed operands adds in another order.
+    """
+    dtype = cx.dtype(value)
+    if dtype is not None and not dtype.is_floating_point():
+        return False
+    return any(reader.domain != "" or reader.op_type in _PRODUCTS for reader in ir.readers(value))
 
 
 def _contradicts(dims: Sequence[Dim] | None, tensor: ir.TensorProtocol) -> bool:
