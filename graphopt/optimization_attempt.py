@@ -224,12 +224,18 @@ class Attempt:
     def _unproven(self, cx: Context, history: History) -> bool:
         """Whether a rewrite is not proven to preserve all bits.
 
-        Constants are computed on the CPU. A constant operand of a product may select another kernel. Where quantizers are kept apart, nodes are added after passes.
+        Constants are computed on the CPU. A constant operand of a product may select another kernel.
+        Where quantizers are kept apart, nodes are added after passes.
         """
         from graphopt.rewrite.ort_qdq_miscompilation import has_quantizers
         from graphopt.rules import all_rules
 
-        if self.redefined or cx.unproven or not self.options.device.capabilities.is_host or has_quantizers(cx):
+        if (
+            self.redefined
+            or cx.unproven
+            or not self.options.device.capabilities.is_host
+            or has_quantizers(cx)
+        ):
             return True
         proven = {step.name for step in self.pipeline.passes() if step.proven_exact}
         proven |= {rule.name for rule in all_rules() if rule.proven_exact}

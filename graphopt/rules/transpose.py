@@ -52,7 +52,7 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), for exact elementwise f, Concat, Pad and Slice, if it saves nodes."""
+    """Transpose(f(x)) → f(Transpose(x)), for exact elementwise f, Concat, Pad, Slice, if it saves nodes."""
     return _hoisted(op, m, y, exact=True)
 
 

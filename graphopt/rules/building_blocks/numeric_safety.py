@@ -57,9 +57,7 @@ def _is_exact(dtype: ir.DataType | None) -> bool:
 def is_integer_power(m: Match, node: ir.Node) -> bool:
     """Whether ``node`` may be a Pow of integers, whose overflow depends on how the exponent broadcasts."""
     dtype = m.dtype(node.outputs[0])
-    return (
-        node.domain == "" and node.op_type == "Pow" and (dtype is None or not dtype.is_floating_point())
-    )
+    return node.domain == "" and node.op_type == "Pow" and (dtype is None or not dtype.is_floating_point())
 
 
 def is_finite(m: Match, value: ir.Value) -> bool:
