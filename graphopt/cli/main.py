@@ -172,7 +172,9 @@ def run() -> NoReturn:
     """The console script: run the command line, and end the process.
 
     The interpreter is not torn down, which would take a twentieth of the time of a short run. Streams are
-    flushed and exit functions called, as in a regular exit.
+    flushed and exit functions called, as in a regular exit. Threads of :mod:`graphopt.process.threads` end
+    with the process, as daemons do; any other thread, such as one of a user's operators, requires the regular
+    exit.
     """
     status = main()
     if threading.active_count() == 1:
@@ -183,7 +185,7 @@ def run() -> NoReturn:
             sys.exit(status)  # the interpreter reports that the output is lost
         atexit._run_exitfuncs()
         os._exit(status)
-    sys.exit(status)  # waits for the other threads
+    sys.exit(status)  # waits for threads that are not daemons
 
 
 def call(invocation: Invocation) -> int:

@@ -1,4 +1,4 @@
-"""Whether this process runs nothing but graphopt's command line, so that it may be forked."""
+"""Whether this process runs nothing but graphopt's command line, and whether it may be forked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ _own_process: ContextVar[bool] = ContextVar("own_process", default=False)
 def claim_process() -> None:
     """Declare that this process runs nothing but graphopt, so that it may be forked by this thread."""
     _own_process.set(True)
+
+
+def is_claimed() -> bool:
+    """Whether the process runs nothing but graphopt, as declared by :func:`claim_process`."""
+    return _own_process.get()
 
 
 def may_be_forked() -> bool:

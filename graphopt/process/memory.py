@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from graphopt.errors import ResourceLimit
 from graphopt.util.text_tables import human_bytes
@@ -14,9 +15,16 @@ from graphopt.util.text_tables import human_bytes
 _NO_LIMIT = 1 << 60
 #: Minimum memory limit, in bytes, of a process with sessions.
 SESSION_BYTES = 1 << 28
-#: Bytes that the interpreter, numpy, onnx and onnxruntime need for the smallest model: private memory, and
-#: address space, which also contains the libraries. Measured: 92 MB and 190 MB.
-_LEAST_DATA, _LEAST_SPACE = 96 << 20, 192 << 20
+#: The largest library that a process imports; onnxruntime runs models.
+Libraries = Literal["onnx", "onnxruntime"]
+#: Bytes that the interpreter needs with numpy and onnx, or with these and onnxruntime for the smallest model:
+#: private memory, and address space, which also contains the libraries. Measured as the least ``ulimit -d``
+#: and ``ulimit -v`` under which ``graphopt passes`` and ``graphopt optimize`` succeed, with one thread of
+#: OpenBLAS: 70 MB and 140 MB, 92 MB and 190 MB.
+_LEAST: dict[Libraries, tuple[int, int]] = {
+    "onnx": (76 << 20, 144 << 20),
+    "onnxruntime": (96 << 20, 192 << 20),
+}
 
 
 def available(root: Path = Path("/")) -> int | None:
@@ -44,8 +52,8 @@ def counted_mappings() -> int | None:
     return min((max(0, bound) for bound in _of_limits()), default=None)
 
 
-def check_limits() -> None:
-    """Check that the limits of this process (``ulimit``) admit the libraries and a small model.
+def check_limits(libraries: Libraries) -> None:
+    """Check that the limits of this process (``ulimit``) admit the libraries, and onnxruntime a small model.
 
     Native libraries whose initialization lacks memory abort, or interrupt the process.
 
@@ -56,7 +64,8 @@ def check_limits() -> None:
         return
     import resource
 
-    kinds = ((resource.RLIMIT_DATA, _LEAST_DATA, "d"), (resource.RLIMIT_AS, _LEAST_SPACE, "v"))
+    data, space = _LEAST[libraries]
+    kinds = ((resource.RLIMIT_DATA, data, "d"), (resource.RLIMIT_AS, space, "v"))
     for kind, least, name in kinds:
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY and soft < least:

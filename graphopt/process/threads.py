@@ -1,7 +1,7 @@
-"""Start threads on systems that lack memory or threads, without a wait for ever.
+"""Start threads on systems that lack memory or threads, without waiting indefinitely.
 
 ``threading.Thread.start`` waits until the new thread has begun, without a time limit. If the thread fails
-in its first steps, as the system has no memory left, it never reports that it has begun.
+because the system has no memory left, it never reports that it has begun.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import replace
 
 from graphopt.context import Action, Options
+from graphopt.util.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class RewriteSite:
     """The identity of a rewrite: the rule or pass, and the name of the node."""
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt import ir, publish
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions
 from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
-from graphopt.ort.session import Source
+from graphopt.ort.session import ModelInFolder, Source
 from graphopt.process.child import Child
 from graphopt.timing.alternating_runs import Setup, output_shapes, runner
 from graphopt.timing.bench import Bench
@@ -22,6 +27,9 @@ from graphopt.timing.roofline import Roofline, roofline
 from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
 from graphopt.util.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import onnx
 
 #: Minimum and maximum number of profiled runs, after one that does not count.
 _LEAST_RUNS, _MOST_RUNS = 7, 50
@@ -87,11 +95,15 @@ class Profile:
         Raises:
             RuntimeFailure: the model does not run.
         """
+        import onnx
+
         with publish.ScratchFolder() as folder:
             with Child(preload=["onnxruntime", "graphopt.timing.profiled_kernels"], fresh=True) as child:
                 events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE)
-            ran = ir.load(folder / "ran.onnx")
-        nodes = _in_order(ran, events) or _by_name(ran)
+            # onnxruntime keeps the paths of data files, which are relative to the folder of the source
+            proto = onnx.load(folder / "ran.onnx", load_external_data=False)
+            ran = ir.from_proto(proto, base_dir=_folder(source))
+        nodes = _by_name(ran)
         originals = {} if model is None else map_to_originals(nodes, model)
         functions = {} if model is None else model.functions
         groups = {key[1]: function for key, function in functions.items() if key[0] == NATIVE_DOMAIN}
@@ -105,7 +117,7 @@ class Profile:
 def profile(source: Source, setup: Setup, name: str, folder: Path) -> list[dict[str, Any]]:
     """The events of a profile; the graph that ran is written to ``ran.onnx`` in ``folder``."""
     made = setup.eager().session(
-        source, name, profile=str(folder / "profile"), optimized=str(folder / "ran.onnx")
+        _named(source), name, profile=str(folder / "profile"), optimized=str(folder / "ran.onnx")
     )
     run = runner(made, setup)  # includes the first run
     begin, runs = time.perf_counter(), 0
@@ -116,26 +128,50 @@ def profile(source: Source, setup: Setup, name: str, folder: Path) -> list[dict[
     return events
 
 
-def _in_order(model: ir.Model, events: list[dict[str, Any]]) -> dict[str, ir.Node]:
-    """The nodes by their names in the profile, which has names for unnamed nodes too.
+def _folder(source: Source) -> Path | None:
+    """The folder of the data files of ``source``; ``None`` if it has none."""
+    if isinstance(source, ModelInFolder):
+        return Path(source.folder)
+    return None if isinstance(source, bytes) else Path(source).parent.absolute()
 
-    onnxruntime runs and writes nodes in the same order. Empty if the operators of the last run differ from
-    those of the graph, for instance because a body ran, or if names repeat.
+
+def _named(source: Source) -> Source:
+    """``source`` with unique names of all nodes, which onnxruntime's graph and profile then share.
+
+    Nodes with unique names keep them. Nothing else changes, and weights in data files stay there. Models in
+    onnxruntime's own format are returned as they are.
+
+    Args:
+        source: a model that onnxruntime loads.
     """
-    begin = max((event["ts"] for event in events if event.get("name") == "model_run"), default=0)
-    last = sorted(
-        (
-            event
-            for event in events
-            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= begin
-        ),
-        key=lambda event: event["ts"],
-    )
-    nodes = list(model.graph)
-    if [event["args"].get("op_name") for event in last] != [node.op_type for node in nodes]:
-        return {}
-    names = [event["name"].removesuffix("_kernel_time") for event in last]
-    return dict(zip(names, nodes, strict=True)) if len(set(names)) == len(names) else {}
+    import onnx
+
+    if isinstance(source, bytes):
+        proto = onnx.ModelProto.FromString(source)
+    else:
+        try:
+            proto = onnx.load(source, load_external_data=False)
+        except DecodeError:
+            return source
+    nodes = list(_nodes(proto))
+    known = Counter(node.name for node in nodes)
+    numbers = count()
+    for node in nodes:
+        if not node.name or known[node.name] > 1:
+            node.name = next(name for n in numbers if (name := f"{node.op_type}_{n}") not in known)
+    named, folder = proto.SerializeToString(), _folder(source)
+    return named if folder is None else ModelInFolder(named, os.fspath(folder), data_bytes=0)
+
+
+def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of the graph, of functions and of all bodies, in this order."""
+    queue = deque([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
+    while queue:
+        node = queue.popleft()
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                queue.extend(graph.node)
 
 
 def _by_name(model: ir.Model) -> dict[str, ir.Node]:

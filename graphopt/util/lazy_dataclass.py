@@ -2,7 +2,8 @@
 
 ``dataclasses.dataclass`` compiles six methods of each frozen class. A run creates objects of few of
 graphopt's hundreds of classes, and these compilations took a quarter of the time of a short run. Here,
-``__init__`` is compiled when it is first accessed, and all other methods are closures. ``fields``,
+``__init__`` is compiled when it is first accessed, and all other methods are closures. ``InitVar`` and
+fields with names that begin with ``__graphopt_`` are refused. ``fields``,
 ``replace``, ``asdict`` and ``is_dataclass`` of the standard library apply to these classes too.
 """
 
@@ -36,6 +37,8 @@ class _FactoryDefault:
 
 
 _FACTORY_DEFAULT = _FactoryDefault()
+#: Prefix of the internal names in compiled constructors, which no field may have.
+_PREFIX = "__graphopt_"
 
 
 class _LazyConstructor:
@@ -64,6 +67,7 @@ def _with_methods(cls: Any, *, frozen: bool, eq: bool, repr: bool) -> Any:
     params = cls.__dataclass_params__
     params.init, params.repr, params.eq, params.frozen = True, repr, eq, frozen
     fields = dataclasses.fields(cls)
+    _check(cls)
     if not has_init:
         cls.__init__ = _LazyConstructor(cls, frozen)
     if repr and not has_repr:
@@ -77,6 +81,23 @@ def _with_methods(cls: Any, *, frozen: bool, eq: bool, repr: bool) -> Any:
     if frozen and not inherits:
         cls.__setattr__, cls.__delattr__ = _refusals(cls, frozenset(field.name for field in fields))
     return cls
+
+
+def _check(cls: type[Any]) -> None:
+    """Raise TypeError, when the class is created, for fields without a valid constructor."""
+    optional = ""
+    for field in vars(cls)["__dataclass_fields__"].values():
+        kind = getattr(field._field_type, "name", "")
+        if kind == "_FIELD_INITVAR":
+            raise TypeError(f"field {field.name!r} of {cls.__name__}: InitVar is not supported")
+        if field.name.startswith(_PREFIX):
+            raise TypeError(f"field {field.name!r} of {cls.__name__}: the prefix {_PREFIX} is reserved")
+        if kind != "_FIELD" or not field.init or field.kw_only:
+            continue
+        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
+            optional = field.name
+        elif optional:
+            raise TypeError(f"non-default argument {field.name!r} follows default argument {optional!r}")
 
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[object, ...]]:
@@ -131,28 +152,35 @@ def _refusals(cls: Any, names: frozenset[str]) -> tuple[Callable[..., None], Cal
 def _constructor(cls: type[Any], frozen: bool) -> Callable[..., None]:
     """Compile ``__init__`` of a dataclass with keyword and positional arguments for its fields."""
     fields = dataclasses.fields(cls)
-    names: dict[str, object] = {"_missing": _FACTORY_DEFAULT, "_set": object.__setattr__}
-    positional, keyword, body = ["self"], list[str](), list[str]()
+    missing, set_ = f"{_PREFIX}missing", f"{_PREFIX}set"
+    names: dict[str, object] = {missing: _FACTORY_DEFAULT, set_: object.__setattr__}
+    # as in the standard library, a field may be called self
+    this = f"{_PREFIX}self" if any(field.name == "self" for field in fields) else "self"
+    positional, keyword, body = [this], list[str](), list[str]()
     for field in fields:
         value = argument = field.name
         if field.default is not dataclasses.MISSING:
-            names[f"_default_{field.name}"] = field.default
-            argument += f"=_default_{field.name}"
+            default = f"{_PREFIX}default_{field.name}"
+            names[default] = field.default
+            argument += f"={default}"
         elif field.default_factory is not dataclasses.MISSING:
-            names[f"_factory_{field.name}"] = field.default_factory
-            argument += "=_missing"
-            value = f"_factory_{field.name}()"
+            factory = f"{_PREFIX}factory_{field.name}"
+            names[factory] = field.default_factory
+            argument += f"={missing}"
+            value = f"{factory}()"
             if field.init:
-                value += f" if {field.name} is _missing else {field.name}"
+                value += f" if {field.name} is {missing} else {field.name}"
         elif not field.init:
             continue
         if field.init:
             (keyword if field.kw_only else positional).append(argument)
         elif field.default is not dataclasses.MISSING:
             continue  # the attribute of the class
-        body.append(f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}")
+        body.append(
+            f"{set_}({this}, {field.name!r}, {value})" if frozen else f"{this}.{field.name} = {value}"
+        )
     if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
+        body.append(f"{this}.__post_init__()")
     arguments = ", ".join([*positional, *(["*", *keyword] if keyword else [])])
     lines = "".join(f"\n  {line}" for line in body or ["pass"])
     text = f"def create({', '.join(names)}):\n def __init__({arguments}):{lines}\n return __init__"

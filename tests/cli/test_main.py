@@ -293,6 +293,32 @@ def test_the_console_script_waits_for_threads() -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended")
 
 
+_TORN_DOWN = """
+import os, threading
+class Kept:
+    def __del__(self):
+        os.write(1, b"torn down\\n")
+kept = Kept()
+"""
+
+
+@pytest.mark.parametrize(
+    ("thread", "torn_down"),
+    [
+        ("", False),
+        ("threading.Thread(target=threading.Event().wait, daemon=True).start()", True),
+        ("from graphopt.process.threads import start_thread; start_thread(threading.Event().wait)", False),
+    ],
+    ids=["none", "daemon", "own"],
+)
+def test_only_other_threads_require_the_teardown_of_the_interpreter(thread: str, torn_down: bool) -> None:
+    done = _console_script(f"{_TORN_DOWN}{thread}\nprint('begun')", "--version")  # a pipe buffers the texts
+    lines = ["begun", f"graphopt {graphopt.__version__}", *(["torn down"] if torn_down else [])]
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
+    failed = _console_script(f"{_TORN_DOWN}{thread}", "optimize", "missing.onnx")
+    assert (failed.returncode, failed.stdout) == (ExitStatus.USAGE, "torn down\n" if torn_down else "")
+
+
 def test_optimization_imports_only_the_modules_that_it_runs(small: Path) -> None:
     names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
     unused = ("autodiff", "training", "executor", "specialization", "tuning", "debug", "verification", "api")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +36,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _optimize(model: Path, folder: Path, kind: str, megabytes: int) -> subprocess.CompletedProcess[str]:
     """Optimize ``model`` under a limit, with temporary files in ``folder / "tmp"``; hangs fail the test."""
     (folder / "tmp").mkdir()
+    return _run(["optimize", str(model), "-o", "out.onnx"], folder, kind, megabytes)
+
+
+def _run(
+    arguments: Sequence[str], folder: Path, kind: str, megabytes: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder`` under a limit; hangs fail the test."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(_LIMITS[kind], (megabytes << 20, megabytes << 20))
 
-    words = [sys.executable, "-m", "graphopt", "optimize", str(model), "-o", "out.onnx"]
+    words = [sys.executable, "-m", "graphopt", *arguments]
     environment = {"GRAPHOPT_CACHE": "false", "TMPDIR": str(folder / "tmp"), "PYTHONPATH": ":".join(sys.path)}
     return subprocess.run(
         words,
@@ -87,3 +95,15 @@ def test_limit_below_the_libraries_is_reported_before_they_are_imported(
     first, hint = done.stderr.splitlines()
     assert first.startswith("graphopt: graphopt needs at least ") and f"and ulimit -{kind} allows" in first
     assert hint.startswith("hint: raise this limit")
+
+
+@pytest.mark.parametrize("command", ["completion bash", "passes", "pipelines", "--version"])
+def test_commands_without_onnxruntime_need_less_memory(command: str, tmp_path: Path) -> None:
+    enough = _run(command.split(), tmp_path, "v", 150)
+    assert (enough.returncode, enough.stderr) == (0, "") and enough.stdout
+
+
+@pytest.mark.parametrize("kind", list(_LIMITS))
+def test_commands_that_only_list_passes_are_refused_below_their_libraries(kind: str, tmp_path: Path) -> None:
+    done = _run(["passes"], tmp_path, kind, 60 if kind == "d" else 120)
+    assert done.returncode == 5 and done.stderr.startswith("graphopt: graphopt needs at least ")

@@ -1,4 +1,4 @@
-"""A thread that cannot begin is an error, and not a wait for ever."""
+"""A thread that cannot begin is an error, and does not wait indefinitely."""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt import ir
+from graphopt.ort.devices import CPU
+from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.machine_peaks import Peak, Peaks
+from graphopt.timing.profiled_kernels import Profile
 from graphopt.timing.roofline import Roofline, roofline
 from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
@@ -218,3 +221,29 @@ def test_peaks_are_stored_for_each_number_of_threads(tmp_path: Path, monkeypatch
     assert peaks_of(store, 1, again=True).of_type("uint8") == 3.0
     assert peaks_of(store, 1, again=True).bandwidth.rate == 3.0
     assert asked == [1, 2, 1, 1]
+
+
+_BRANCHES = """<ir_version: 9, opset_import: ["" : 17]>
+g (float[64,64] x, bool c) => (float[64,64] y) {
+  m = MatMul(x, w)
+  z = If (c) <
+    then_branch = t () => (float[64,64] a) { a = Sin(m) },
+    else_branch = e () => (float[64,64] b) { b = Exp(m) }
+  >
+  y = MatMul(z, x)
+}"""
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_kernels_of_unnamed_nodes_are_known_beside_bodies(external: bool, tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(_BRANCHES)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=external, location="m.data")
+    feeds = {"x": np.ones((64, 64), np.float32), "c": np.array(True)}
+    found = Profile.of("m", path, ir.load(path), Setup(feeds, None, CPU, 1)).roofline(PEAKS)
+    products = [kernel for kernel in found.kernels if kernel.op == "MatMul"]
+    (sine,) = (kernel for kernel in found.kernels if kernel.op == "Sin")
+    assert [kernel.flops for kernel in products] == [2 * 64**3] * 2 and sine.flops == 64**2
+    assert all(kernel.originals for kernel in found.kernels)
+    assert products[0].originals != products[1].originals

@@ -178,3 +178,43 @@ def test_an_object_that_contains_itself_has_a_text() -> None:
     cell = Cell()
     cell.inner = cell
     assert repr(cell).endswith("Cell(inner=...)")
+
+
+@pytest.mark.parametrize("dataclass", [dataclasses.dataclass, lazy_dataclass.dataclass])
+def test_a_field_without_default_after_one_with_default_is_refused(dataclass: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="non-default argument 'y' follows default argument"):
+
+        @dataclass
+        class Mixed:
+            """A field with a default first."""
+
+            x: int = 1
+            y: int
+
+
+@pytest.mark.parametrize("dataclass", [dataclasses.dataclass, lazy_dataclass.dataclass])
+def test_order_of_inherited_fields(dataclass: Callable[..., Any]) -> None:
+    base = dataclass(type("Base", (), {"__annotations__": {"x": int}, "x": 1}))
+    with pytest.raises(TypeError, match="non-default argument 'y'"):
+        dataclass(type("Derived", (base,), {"__annotations__": {"y": int}}))
+    keyword = {"__annotations__": {"y": int}, "y": field(kw_only=True)}
+    assert dataclass(type("Derived", (base,), keyword))(y=2).x == 1
+
+
+@pytest.mark.parametrize("type_", ["dataclasses.InitVar[int]", dataclasses.InitVar[int]])
+def test_unsupported_fields_are_refused(type_: object) -> None:
+    with pytest.raises(TypeError, match="InitVar is not supported"):
+        lazy_dataclass.dataclass(type("Part", (), {"__annotations__": {"x": type_}, "__module__": __name__}))
+    with pytest.raises(TypeError, match="reserved"):
+        lazy_dataclass.dataclass(type("Part", (), {"__annotations__": {"__graphopt_x": int}}))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_fields_may_have_any_name(frozen: bool) -> None:
+    names = ["self", "_set", "_missing", "_default_self", "create", "object"]
+    kind = lazy_dataclass.dataclass(frozen=frozen)(
+        type("Named", (), {"__annotations__": dict.fromkeys(names, int), "__module__": __name__})
+    )
+    assert vars(kind(*range(6))) == {name: number for number, name in enumerate(names)}
+    with pytest.raises(TypeError, match="missing"):
+        kind(1)

@@ -23,7 +23,9 @@ _SETUPS = {
 _VARIABLE = "_GRAPHOPT_COMPLETE"
 
 
-@command_decorator.command("completion", example=EXAMPLE, needs_settings=False, has_details=False)
+@command_decorator.command(
+    "completion", example=EXAMPLE, needs_settings=False, has_details=False, libraries=None
+)
 @click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
 def command(run: Run, shell: str | None) -> Output:
     """Print a shell completion script.

@@ -26,7 +26,7 @@ graphopt passes collapse-views
 """
 
 
-@command_decorator.command("passes", example=EXAMPLE, has_details=False)
+@command_decorator.command("passes", example=EXAMPLE, has_details=False, libraries="onnx")
 @click.argument("name", required=False, shell_complete=completion_values.passes_and_rules)
 def command(run: Run, name: str | None) -> Output:
     """List all passes, or describe one.

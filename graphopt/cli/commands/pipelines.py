@@ -18,7 +18,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@command_decorator.command("pipelines", example=EXAMPLE, has_details=False)
+@command_decorator.command("pipelines", example=EXAMPLE, has_details=False, libraries="onnx")
 @click.argument("action", required=False, metavar="[show]", shell_complete=completion_values.pipeline_text)
 @click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion_values.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> Output:

@@ -27,7 +27,7 @@ from graphopt.cli.output.console import Console
 from graphopt.diagnostics.observation import observed
 from graphopt.errors import ConvertedInput, UsageError, nearest_names
 from graphopt.optimize_options import OPTIONS
-from graphopt.process.memory import check_limits
+from graphopt.process.memory import Libraries, check_limits
 
 Function = Callable[..., Any]
 
@@ -76,6 +76,7 @@ def command(
     everyday: str = "",
     needs_settings: bool = True,
     has_details: bool = True,
+    libraries: Libraries | None = "onnxruntime",
 ) -> Callable[[Function], click.Command]:
     """Turn a function into a command, which prints the returned :class:`.Output`.
 
@@ -85,6 +86,8 @@ def command(
         everyday: the options that ``--help`` describes, separated by spaces; ``--help-all`` describes all.
         needs_settings: report unreadable settings as an error; otherwise, the defaults apply.
         has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
+        libraries: the largest library that it imports; ``None`` if it imports none. The command is refused if
+            limits on memory do not admit this library.
     """
 
     def make(function: Function) -> click.Command:
@@ -99,7 +102,8 @@ def command(
             )
             from graphopt.cli.options.resolve_options import move_options
 
-            check_limits()
+            if libraries is not None:
+                check_limits(libraries)
             run = _start(context, values, needs_settings=needs_settings)
             option_relations.check(context)
             check_apart(context)

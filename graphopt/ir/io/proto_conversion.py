@@ -24,7 +24,7 @@ from graphopt.ir.io.normalize_proto import declare_references, normalize, unshad
 from graphopt.ir.io.wire_format import MAX_NESTING, nesting_depth
 from graphopt.ir.topological_order import sort_model
 from graphopt.ir.validation import check_model
-from graphopt.util.garbage_collection import collection_paused
+from graphopt.process.garbage_collection import collection_paused
 
 
 def from_proto(
