@@ -21,7 +21,7 @@ _SESSION = 2
 #: for whole models of half precision; parts of decoders of 13 GB exceed 1.5.
 _WIDEST = 2
 #: Memory of a session without optimizations, in multiples of the bytes of weights in the serialized model,
-#: which exist twice while the session is created. Measured: 2.0 to 2.1.
+#: which exist twice while the session is created.
 _EMBEDDED = 2
 #: Share of the available memory that sessions may use. Results of runs and other processes need the rest.
 _SHARE = 0.8
