@@ -27,7 +27,7 @@ class _Settings:
         Seconds,
         Opt(
             "CPU time of verification, in seconds or with a unit; after half of this time, only one size of"
-            " each kind of values is compared. optimize limits its comparisons to a sixteenth of this time,"
+            " each kind of values is compared. optimize limits its comparisons to a fortieth of this time,"
             " estimated from shapes, so that their number does not depend on the load of the machine"
         ),
     ] = Seconds(10.0)

@@ -359,6 +359,11 @@ class Inputs:
             value_range = replace(value_range, high=max(0, min(tops)))
         return value_range
 
+    @property
+    def has_overridable(self) -> bool:
+        """Whether the model has initializers that callers can override."""
+        return not self._defaults.keys().isdisjoint(port.name for port in self._ports.values())
+
     def _overrides(self, feeds: Feeds) -> Feeds:
         """Other values for overridable initializers: floats perturbed, other elements reversed."""
         overrides = {}

@@ -151,6 +151,8 @@ def gather_cases(
         for distribution, valid in _in_order(plan.sorted_for_values(search.valid)):
             if not plan.repeats_values and distribution in plan.admitted:
                 continue
+            if distribution == "overridden" and not inputs.has_overridable:
+                continue
             late = original.spent - begin > seconds or time.monotonic() > stop
             levels = plan.affordable(valid.binding, distribution)
             cause = "time" if late or not levels else ""
@@ -158,7 +160,9 @@ def gather_cases(
                 cause = "memory"
             if distribution in timed_out:
                 cases.skipped.append(
-                    Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
+                    Skipped(
+                        _where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes", distribution
+                    )
                 )
             elif not cause:
                 known, default = len(cases.found), levels == LEVELS and not is_single
@@ -171,9 +175,9 @@ def gather_cases(
                     plan.charge(valid.binding, distribution, levels if added else 0)
                     if added and levels < LEVELS:
                         where = f"{_where(valid, distribution)}, optimizations default"
-                        cases.skipped.append(Skipped(where, "time"))
+                        cases.skipped.append(Skipped(where, "time", distribution=distribution))
             else:
-                cases.skipped.append(Skipped(_where(valid, distribution), cause))
+                cases.skipped.append(Skipped(_where(valid, distribution), cause, distribution=distribution))
 
     def find_sample() -> list[Case]:
         """Cases of zeros and special values at the smallest sizes, which are not added."""
@@ -248,7 +252,7 @@ def _add(
         again = AGAIN if random else 0
         case = _complete(valid, distribution, feeds, off, original, again=again, default=default)
     except (RuntimeFailure, ResourceLimit) as failure:
-        cases.skipped.append(Skipped(_where(valid, distribution), ORIGINAL_FAILS, str(failure)))
+        cases.skipped.append(Skipped(_where(valid, distribution), ORIGINAL_FAILS, str(failure), distribution))
         return failure
     cases.found.append(case)
     return None

@@ -67,11 +67,13 @@ class Skipped:
         what: distribution of the inputs, and sizes of the dynamic dims.
         cause: the reason in a word or two.
         detail: further explanation.
+        distribution: the distribution of the inputs, if the comparison has one.
     """
 
     what: str
     cause: str
     detail: str = ""
+    distribution: Distribution | None = None
 
     def __str__(self) -> str:
         return f"{self.what}: {self.cause}" + (f" ({self.detail})" if self.detail else "")
@@ -207,19 +209,19 @@ class Verdict:
 
     @property
     def scope(self) -> str:
-        """The extent of the comparison: ``4 shapes × 4 kinds of values (26 comparisons)``."""
+        """The extent of the comparison: ``26 comparisons of 4 shapes and 4 kinds of values``."""
         shapes = counted(len({row.binding for row in self.rows}), "shape")
         kinds = counted(len({row.distribution for row in self.rows}), "kind of values", "kinds of values")
-        return f"{shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
+        return f"{counted(len(self.rows), 'comparison')} of {shapes} and {kinds}"
 
     @property
     def agreement(self) -> str:
-        """The closeness of the models and the extent: ``bit-identical on 4 shapes × …``."""
+        """The closeness of the models and the extent: ``bit-identical in 26 comparisons of …``."""
         if not self.rows:
             return "nothing was compared"
         if all(row.identical for row in self.rows):
-            return f"bit-identical on {self.scope}"
-        return f"equal within {self.delta:.1e} on {self.scope}" if self.delta else f"equal on {self.scope}"
+            return f"bit-identical in {self.scope}"
+        return f"equal within {self.delta:.1e} in {self.scope}" if self.delta else f"equal in {self.scope}"
 
     def remarks(self) -> tuple[str, ...]:
         """Counts of limited comparisons: ``2 within rounding error``, ``13 skipped for time (-v)``."""
@@ -228,7 +230,7 @@ class Verdict:
         causes.pop(ORIGINAL_FAILS, None)
         found = [f"{excused} within rounding error"] if excused else []
         if causes.pop(PROVEN_EXACT, None):
-            found.append("rewrites proven exact for other values")
+            found.append("all rewrites proven exact, other values left out")
         found += [f"{count} skipped for {cause}" for cause, count in causes.items()]
         if self.groups:
             compared = sum(group.reason is None for group in self.groups)

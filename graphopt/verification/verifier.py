@@ -182,7 +182,9 @@ class Verifier:
                 libraries.
             proven_exact: the rewrites are proven to preserve every bit
                 (:attr:`graphopt.rewrite.Rule.proven_exact`): compare only ordinary inputs, at all sizes, and
-                zeros and special values at the smallest sizes, unless some bit differs.
+                zeros and special values at the smallest sizes, unless some bit differs. It has no effect in
+                half precision: onnxruntime computes some operators in float32, and drops the Casts between
+                neighbors, so that even the removal of an Identity changes where numbers are rounded.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -192,6 +194,7 @@ class Verifier:
             artifact = Artifact(candidate, self._allow_external, is_sent=True)
             try:
                 is_proven = proven_exact and like is None and not (bits or self._random.varies)
+                is_proven = is_proven and not any(output.halves for output in self._output_traits)
                 rows, changes, skipped, unverifiable = self._judge(
                     artifact, numerics, signature, bits, like, tuple(libraries), is_proven
                 )
@@ -337,7 +340,12 @@ class Verifier:
                 found += comparison.rows(cases_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
         gathered = [one for one in (cases, self._empty_cases) if one is not None]
-        skipped = [one for known in gathered for one in known.skipped]
+        skipped = [
+            one
+            for known in gathered
+            for one in known.skipped
+            if one.distribution != "huge" or numerics is Numerics.EXACT
+        ]
         if is_proven and cases.further is not None:
             skipped.append(Skipped("other kinds of values", PROVEN_EXACT, "every rewrite preserves all bits"))
         return rows, changes, skipped, None if rows else f"{ORIGINAL_FAILS} in repeated runs"

@@ -22,11 +22,11 @@ def _table() -> Table:
 
 
 def test_lines_break_at_spaces_and_align_behind_their_label() -> None:
-    text = "  verified  bit-identical on 4 shapes × 4 kinds of values (26 comparisons)"
+    text = "  verified  bit-identical in 26 comparisons of 4 shapes and 4 kinds of values"
     assert wrapped(text, 80) == [text]
     assert wrapped(text, 50) == [
-        "  verified  bit-identical on 4 shapes × 4 kinds of",
-        "            values (26 comparisons)",
+        "  verified  bit-identical in 26 comparisons of 4",
+        "            shapes and 4 kinds of values",
     ]
     assert wrapped("hint: some words", 10) == ["hint: some", "  words"]
     assert wrapped("a\nb", 10) == ["a", "b"]

@@ -51,6 +51,11 @@ def test_moves_are_compared_on_ordinary_values_at_all_sizes() -> None:
     assert [(row.binding, row.level) for row in sample] == [("N=1", "off")] * 2
 
 
+def test_half_precision_needs_all_kinds_of_values() -> None:
+    verdict = graphopt.optimize(parse(MOVES.replace("float", "float16"))).verdict
+    assert kinds(verdict) >= {"normal", "large"} and not is_limited(verdict)
+
+
 def test_a_rewrite_that_rounds_differently_needs_all_kinds_of_values() -> None:
     verdict = graphopt.optimize(parse(SCALES)).verdict
     assert kinds(verdict) >= {"normal", "zero", "special"} and not is_limited(verdict)

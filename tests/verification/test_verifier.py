@@ -44,7 +44,7 @@ def test_the_same_model():
     verdict = comparison(model, model, Numerics.EXACT)
     assert verdict.ok and verdict.unverifiable is None and not verdict.failures
     assert re.fullmatch(
-        r"bit-identical on 3 shapes × 7 kinds of values \(\d+ comparisons\)",
+        r"bit-identical in \d+ comparisons of 3 shapes and 7 kinds of values",
         verdict.summary(),
     )
     assert {row.level for row in verdict.rows} == {"off", "default"}
@@ -526,7 +526,7 @@ def test_the_summary_counts_skipped_and_excused_comparisons():
     verdict = Verdict(rows, skipped=skipped)
     assert verdict.delta == 0.25
     assert verdict.summary() == (
-        "equal within 2.5e-01 on 1 shape × 2 kinds of values (2 comparisons); "
+        "equal within 2.5e-01 in 2 comparisons of 1 shape and 2 kinds of values; "
         "1 within rounding error; 2 skipped for time (-v)"
     )
 

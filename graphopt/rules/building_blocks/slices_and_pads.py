@@ -38,7 +38,11 @@ class Range:
 
 
 def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
-    """The ranges of a Slice with known bounds, with axes counted from the front."""
+    """The ranges of a Slice with known bounds, with axes counted from the front.
+
+    ``None`` if a range runs backwards to INT32_MAX or above: it is empty by the specification (ONNX: Slice),
+    but onnxruntime continues to the front.
+    """
     rank = m.rank(node.inputs[0])
     starts, ends = ints_of(m, node, 1, "starts"), ints_of(m, node, 2, "ends")
     if rank is None or not starts or not ends or len(starts) != len(ends):
@@ -46,6 +50,8 @@ def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
     axes = ints_of(m, node, 3, "axes", tuple(range(len(starts))))
     steps = ints_of(m, node, 4, "steps", (1,) * len(starts))
     if axes is None or steps is None or len(axes) != len(starts) or len(steps) != len(starts) or 0 in steps:
+        return None
+    if any(step < 0 and end >= INT32_MAX for end, step in zip(ends, steps, strict=True)):
         return None
     found = all_normalized(axes, rank)
     return None if found is None else tuple(map(Range, found, starts, ends, steps))
