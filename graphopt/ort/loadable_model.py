@@ -21,7 +21,7 @@ class Artifact:
     """A model in a form that onnxruntime can load, with the temporary files for it.
 
     If onnxruntime would compute outputs of its bodies incorrectly (:mod:`graphopt.ir.body_outputs`), the form
-    has copies of these outputs, once :meth:`model` was called.
+    has copies of these outputs, once :meth:`corrected` was called.
 
     A large model whose weights are in data files refers to these files, which onnxruntime maps. Other large
     models are written to a temporary folder.
@@ -62,14 +62,19 @@ class Artifact:
             self._source = self._write(given)
         return self._source
 
-    def model(self) -> ir.Model:
-        """The model as an object; raises InvalidModel or UsageError if it can't be read."""
-        model = self._load()
+    def corrected(self) -> ir.Model:
+        """Load the model, from which :attr:`source` is then written if it has copies of outputs of bodies.
+
+        Raises:
+            InvalidModel, UsageError: it can't be read.
+        """
+        model = self.model()
         if model.graph.meta.get(ir.COPIED_OUTPUTS):
             self._given = model
         return model
 
-    def _load(self) -> ir.Model:
+    def model(self) -> ir.Model:
+        """The model as an object; raises InvalidModel or UsageError if it can't be read."""
         given = self._given
         if isinstance(given, ir.Model):
             return given

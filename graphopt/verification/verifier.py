@@ -114,7 +114,7 @@ class Verifier:
         self._allow_external = allow_external
         self._artifact = Artifact(original, allow_external, is_sent=True)
         if loaded is None or loaded.graph.meta.get(ir.COPIED_OUTPUTS):
-            loaded = self._artifact.model()  # onnxruntime then runs this model instead of the file
+            loaded = self._artifact.corrected()  # onnxruntime then runs this model instead of the file
         model = loaded
         self._signature = Signature.of(model)
         self._required_signature = signature or self._signature
@@ -268,7 +268,7 @@ class Verifier:
         cases = self._gathered()
         if cases.crash is not None:
             raise cases.crash
-        model = artifact.model()
+        model = artifact.corrected()
         changes: list[Change] = []
         if signature:
             distrusted = wrongly_declared(self._signature, cases.found)

@@ -15,6 +15,7 @@ from onnx_ir.passes import InPlacePass, PassResult
 import graphopt
 from graphopt import ir
 from graphopt.context import context_for
+from graphopt.ort.loadable_model import Artifact
 
 X = np.array([-1, 2, 3], np.float32)
 FEEDS = {"c": np.array(True), "n": np.array(3), "x": X, "s": X, "rows": np.stack([X, -X])}
@@ -118,6 +119,15 @@ def test_a_file_is_compared_with_copies(tmp_path: Path) -> None:
     ]
     graphopt.save(found.model, result)
     assert graphopt.verify(path, result).ok
+
+
+def test_only_corrected_models_are_written_with_copies(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_parse(CASES["iteration numbers"][0]), path)
+    artifact = Artifact(path)
+    assert artifact.model().graph.meta[ir.COPIED_OUTPUTS] and artifact.source == path
+    artifact.corrected()
+    assert isinstance(artifact.source, bytes)
 
 
 def test_merged_ifs_return_each_constant_once() -> None:
