@@ -111,3 +111,8 @@ def test_relu_of_halves_and_power_are_not_independent() -> None:
     for dtype in ("float", "int64"):
         text = f"g ({dtype}[N] x, {dtype}[1] z) => ({dtype}[N] y) {{ y = Pow(x, z) }}"
         assert not is_independent(parse(text))
+
+
+def test_an_operator_without_operands_may_depend_on_place() -> None:
+    text = "g (float[2, 3] x) => (float[2, 3] y) { y = RandomNormal <shape = [2, 3]> () }"
+    assert not is_independent(parse(text))

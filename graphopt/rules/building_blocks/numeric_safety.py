@@ -40,8 +40,9 @@ def depends_on_place(m: Match, node: ir.Node) -> bool:
         return True
     if node.op_type in _PLACE_INDEPENDENT:
         return False
-    first, result = m.dtype(node.inputs[0]), m.dtype(node.outputs[0])
+    result = m.dtype(node.outputs[0])
     if node.op_type == "Cast":  # floats out of range are converted to integers differently
+        first = m.dtype(node.inputs[0])
         return not (_is_exact(first) or result in (ir.DataType.FLOAT, ir.DataType.DOUBLE))
     if node.op_type in _PLACE_INDEPENDENT_INTEGERS and _is_exact(result):
         return False
