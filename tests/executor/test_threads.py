@@ -164,12 +164,12 @@ def test_unprofiled_runs_take_the_counter_lock_only(depth: int) -> None:
 
 
 def test_failure_to_start_a_thread_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: threading.Thread) -> None:
+    def fail(*arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
     executor = compiled(parse(ANY), compile="background")
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", fail)
+        patched.setattr("graphopt.process.threads._thread.start_new_thread", fail)
         run_any(executor, [rows(3)], times=2)
     state = executor.debug_state()
     assert state.failures == ("no thread could be started: can't start new thread",) and not state.compiling
