@@ -296,7 +296,9 @@ def _check_key(key: str, where: str) -> str:
     name = key.replace("-", "_")
     known = [item.name for item in fields(Settings)]
     if name not in known:
-        error = unknown("setting", key, [item.replace("_", "-") for item in known], "docs/cli.md lists all")
+        error = unknown(
+            "setting", key, [item.replace("_", "-") for item in known], "graphopt config show lists all"
+        )
         raise UsageError(f"{where}: {error.message}")
     return name
 

@@ -79,7 +79,7 @@ def test_values_are_typed(tmp_path: Path) -> None:
         ("", {}, ["verify-seconds=long"], "write a time such as 60s"),
         ("verify-seconds = -2", {}, [], "verify-seconds can't be -2"),
         ("", {}, ["sed=1"], "--set: no setting is called 'sed'; nearest: seed"),
-        ("", {}, ["foo=1"], "--set: no setting is called 'foo'; docs/cli.md lists all"),
+        ("", {}, ["foo=1"], "--set: no setting is called 'foo'; graphopt config show lists all"),
     ],
 )
 def test_mistakes_are_reported(

@@ -239,8 +239,14 @@ def run_recorded(arguments: Sequence[str], outcome_file: str) -> None:
 
 def _interrupted(invocation: Invocation) -> int:
     """Report the files that the interrupted command has written; returns the exit status."""
-    kept = ", ".join(map(str, invocation.changed()))
-    text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
+    changed = invocation.changed()
+    # a folder is named by its files
+    files = [path for path in changed if not any(path in other.parents for other in changed)]
+    text = "graphopt: interrupted"
+    if files:
+        text += f"; wrote {', '.join(map(str, files))}"
+    elif invocation.outputs:
+        text += "; nothing was written"
     with contextlib.suppress(OSError):
         say(text, "caution", stream=sys.stderr, color=invocation.color)
     return ExitStatus.INTERRUPTED

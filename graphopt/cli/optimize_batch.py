@@ -32,23 +32,34 @@ class Batch:
         planned: the models and the files of their results.
         entries: the report of each model for JSON, or the error of a model that failed.
         status: the exit status of the most severe failure.
+        starts: the times at which the optimization of each model began, as :func:`time.perf_counter` returns.
     """
 
     job: Job
     planned: Plan
     entries: list[dict[str, Any]] = field(default_factory=list)
     status: int = 0
+    starts: list[float] = field(default_factory=list)
     _begin: float = field(default_factory=time.perf_counter)
 
     def run(self) -> None:
         """Optimize the models; prints a line for each as soon as it is written, or has failed.
 
         Raises:
-            KeyboardInterrupt: the run was interrupted; the models done by then have their entries. An import
-                that is interrupted raises ImportError with this cause.
+            KeyboardInterrupt: the run was interrupted; the models written by then have their entries. An
+                import that is interrupted raises ImportError with this cause.
         """
+        try:
+            self._run()
+        except BaseException as error:
+            if is_interruption(error):
+                self._add_written()
+            raise
+
+    def _run(self) -> None:
         planned = self.planned
         for source, target, label in zip(planned.sources, planned.targets, self._labels, strict=True):
+            self.starts.append(time.perf_counter())
             try:
                 report, reuse = self.job.optimize(source, target, planned)
             except Exception as error:  # the remaining models are still optimized
@@ -58,6 +69,19 @@ class Batch:
                 continue
             self.entries.append(optimization.as_dict(self.job.run, source, target, report, reuse))
             self._print_line(label, self.entries[-1], report.seconds["all"])
+
+    def _add_written(self) -> None:
+        """Add the entry of the model in progress if its result is already written."""
+        planned, at = self.planned, len(self.entries)
+        if at == len(self.starts):
+            return
+        run, target = self.job.run, planned.targets[at]
+        if target is None or target not in self.job.reports or target not in run.invocation.changed():
+            return
+        report, reuse = self.job.reports[target]
+        report = report.having(seconds={"all": time.perf_counter() - self.starts[at]})
+        self.entries.append(optimization.as_dict(run, planned.sources[at], target, report, reuse))
+        self._print_line(self._labels[at], self.entries[-1], report.seconds["all"])
 
     @property
     def _labels(self) -> list[str]:
@@ -111,7 +135,8 @@ class Batch:
         """Counts of models, and the sums of the figures of those that are optimized.
 
         ``file_bytes`` is ``None`` if nothing is written; ``unverified`` are models whose outputs were not
-        compared.
+        compared; ``interrupted`` is the model in progress at an interruption, and ``left`` are those not
+        started.
         """
         done = [entry for entry in self.entries if "error" not in entry]
         sizes = [[entry[side]["file_bytes"] for side in ("original", "optimized")] for entry in done]
@@ -122,7 +147,8 @@ class Batch:
             "unchanged": sum(not _is_changed(entry) for entry in done),
             "unverified": sum(not _is_verified(entry) for entry in done),
             "failed": len(self.entries) - len(done),
-            "left": len(self.planned.sources) - len(self.entries),
+            "interrupted": len(self.starts) - len(self.entries),
+            "left": len(self.planned.sources) - len(self.starts),
             "nodes": [sum(entry[side]["nodes"] for entry in done) for side in ("original", "optimized")],
             "file_bytes": [sum(column) for column in zip(*sizes, strict=True)] if done and is_sized else None,
             "seconds": time.perf_counter() - self._begin,
@@ -137,7 +163,7 @@ class Batch:
         parts = {"unchanged": "unchanged", "unverified": "not verified"}
         details = ", ".join(f"{summary[key]} {word}" for key, word in parts.items() if summary[key])
         line = f"  {counted(summary['optimized'], 'model')} optimized" + (f" ({details})" if details else "")
-        for key, word in {"failed": "failed", "left": "not started"}.items():
+        for key, word in {"failed": "failed", "interrupted": "interrupted", "left": "not started"}.items():
             line += f", {summary[key]} {word}" if summary[key] else ""
         yield line
         if self.planned.is_dry:

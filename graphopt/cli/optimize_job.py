@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -38,6 +39,7 @@ class Job:
         request: the profile for variants, if any.
         bundle: whether a bundle is written.
         dump_dir: the folder for the model after each pass.
+        reports: the report, by result, of each model whose files are being written or are written.
     """
 
     run: Run
@@ -45,6 +47,7 @@ class Job:
     request: Specialization | None
     bundle: bool
     dump_dir: Path | None
+    reports: dict[Path, tuple[Report | StoredReport, Reuse | None]] = field(default_factory=dict)
 
     def optimize(
         self, source: Path, target: Path | None, planned: optimize_files.Plan
@@ -66,7 +69,7 @@ class Job:
                 about = f"{name}: " if several else ""
                 found: Report | StoredReport | None = None
                 if stored is not None:
-                    found = self._reused(stored, source, target, shown, about)
+                    found = self._reused(stored, source, target, shown, about, reuse)
                 if found is None:
                     if reuse is not None:
                         reuse.stored = None
@@ -95,7 +98,13 @@ class Job:
         )
 
     def _reused(
-        self, stored: StoredResult, source: Path, target: Path | None, shown: str | None, about: str
+        self,
+        stored: StoredResult,
+        source: Path,
+        target: Path | None,
+        shown: str | None,
+        about: str,
+        reuse: Reuse | None,
     ) -> StoredReport | None:
         """Write a stored result; ``None`` if another process has removed it in the meantime."""
         from graphopt.cli.files import reused_results
@@ -107,6 +116,7 @@ class Job:
             return None
         remarks: list[str] = []
         if target is not None:
+            self.reports[target] = report, reuse
             write = reused_results.deliver(stored, source, target, run.settings.weights)
             if write is None:
                 return None
@@ -172,6 +182,7 @@ class Job:
             assert result.model is not None
             new_bytes = _write_to(run.console.stdout.buffer, result.model)
         elif target is not None:
+            self.reports[target] = report, reuse
             write = partial(specialization.write, result, target, request)
             new_bytes, remarks, kept = _write(run, target, report.libraries, write)
         seconds = time.perf_counter() - begin
@@ -182,6 +193,8 @@ class Job:
             file_bytes=(report.file_bytes[0], new_bytes),
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
+        if target is not None:
+            self.reports[target] = report, reuse  # with its size
         if reuse is not None:
             own = (new_bytes or 0) - sum(kept.values())
             failure = reuse.store(result.model, target, own, report, warnings, conversions)

@@ -293,6 +293,9 @@ class Inputs:
 
     def _load(self) -> Iterator[tuple[str, Any]]:
         found = list(self.options.arrays.items())
+        # unknown names are reported before unreadable files
+        for known in (*self.options.arrays, *(name for name, _ in self.options.files if name is not None)):
+            self._known_name(known)
         for name, path in self.options.files:
             content = npz.read(path)
             found += content.items() if name is None else [(name, content)]

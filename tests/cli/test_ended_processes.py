@@ -112,7 +112,7 @@ def _interrupt(command: Command, delay: float, *, waits: bool) -> None:
         assert process.returncode == 130
         written = [str(command.target)] if command.target.exists() else []
         assert errors.splitlines()[-1] == (
-            f"graphopt: interrupted; kept {written[0]}"
+            f"graphopt: interrupted; wrote {written[0]}"
             if written
             else "graphopt: interrupted; nothing was written"
         )

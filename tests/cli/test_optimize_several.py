@@ -191,12 +191,44 @@ def test_interruption_of_a_list(
     command = ("optimize", *sources, "-o", tmp_path / "out", "--no-verify", "--report", report)
     outcome = invoke(*command)
     assert outcome.status == 130
-    assert outcome.out.splitlines()[-1] == "  1 model optimized (1 not verified), 2 not started"
-    assert f"interrupted; kept {tmp_path}/out/a/model.onnx, {tmp_path}/out, {report}" in outcome.err
+    assert (
+        outcome.out.splitlines()[-1] == "  1 model optimized (1 not verified), 1 interrupted, 1 not started"
+    )
+    assert f"interrupted; wrote {tmp_path}/out/a/model.onnx, {report}" in outcome.err
     data = json.loads(report.read_text())
-    assert (data["interrupted"], data["status"], data["summary"]["left"]) == (True, 130, 2)
+    assert (data["interrupted"], data["status"]) == (True, 130)
+    assert (data["summary"]["interrupted"], data["summary"]["left"]) == (1, 1)
     assert [model["source"] for model in data["models"]] == [str(sources[0])]
     assert json.loads(invoke(*command, "--json").out)["interrupted"] is True
+
+
+@pytest.mark.parametrize("place", ["_write", "warnings_of", "as_dict"])
+def test_a_model_written_before_the_interruption_is_done(
+    invoke: Invoke, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The interrupt occurs right after the write, during the work after it, or as the entry is made."""
+    from graphopt.cli import optimize_job
+    from graphopt.cli.views import optimization
+
+    module: Any = optimization if place == "as_dict" else optimize_job
+    original, calls = getattr(module, place), []
+
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        calls.append(place)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(module, place, interrupt)
+    report, target = tmp_path / "c.json", tmp_path / "out"
+    sources = [hub / "a/model.onnx", hub / "c/model.onnx"]
+    outcome = invoke("optimize", *sources, "-o", target, "--no-cache", "--report", report)
+    assert outcome.status == 130 and files(target) == ["a/model.onnx"]
+    data = json.loads(report.read_text())
+    assert [model["target"] for model in data["models"]] == [str(target / "a/model.onnx")]
+    assert [data["summary"][key] for key in ("optimized", "interrupted", "left")] == [1, 0, 1]
+    assert outcome.out.splitlines()[-1].endswith(", 1 not started")
 
 
 def test_interruption_of_one_model(
@@ -265,9 +297,10 @@ def test_a_real_interrupt(hub: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 130, err
-    assert "interrupted; kept" in err and "Traceback" not in err
+    assert "interrupted; wrote" in err and "Traceback" not in err
     data = json.loads(report.read_text())
     assert data == json.loads(out)
-    assert data["interrupted"] is True and data["summary"]["left"] == 2
+    assert data["interrupted"] is True
+    assert (data["summary"]["interrupted"], data["summary"]["left"]) == (1, 1)
     assert [model["source"] for model in data["models"]] == [str(sources[0])]
     assert files(tmp_path / "out") == ["a/model.onnx"]

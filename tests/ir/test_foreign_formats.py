@@ -72,8 +72,8 @@ CASES = {
         (b"\n<!DOCTYPE html>\n<html>", "an HTML page", "download"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "a PNG image", ".onnx"),
         (b'<ir_version: 8, opset_import: ["" : 17]>', "ONNX text", "model.onnxtxt"),
-        (b"Entry not found\n", "a text file", "it begins: Entry not found"),
-        ("Dear reader, «this» is {a} letter. ".encode() * 200, "a text file", "{a} letter"),
+        (b"Entry not found\n", "a text file", "name a .onnx file"),
+        ("Dear reader, «this» is {a} letter. ".encode() * 200, "a text file", ".onnxtxt"),
     ],
     "model.tar.gz": [(gzip.compress(b"content"), "a compressed archive", "tar xzf")],
     "input_0.pb": [(TENSOR, "a single tensor", "model")],
@@ -110,6 +110,17 @@ def test_truncated_model_is_not_recognized_as_another_format(tmp_path: Path, con
     with pytest.raises(InvalidModel) as caught:
         ir.load(path)
     assert ", but " not in caught.value.message
+    assert caught.value.hint == "export or download the model again"
+
+
+def test_empty_file_and_empty_folder(tmp_path: Path) -> None:
+    empty = tmp_path / "model.onnx"
+    empty.touch()
+    with pytest.raises(InvalidModel, match="is empty") as caught:
+        ir.load(empty)
+    assert caught.value.hint == "export or download the model again"
+    (tmp_path / "none").mkdir()
+    assert ir.folder_hint(tmp_path / "none") == "name a .onnx file"
 
 
 def test_large_files_are_recognized_by_their_beginning(tmp_path: Path) -> None:
@@ -131,7 +142,7 @@ def test_folders_name_their_models(tmp_path: Path) -> None:
             ir.load(tmp_path)
         return caught.value.hint or ""
 
-    assert hint() == "name the .onnx file in it"
+    assert hint() == "name a .onnx file"
     (tmp_path / "config.json").write_text("{}")
     assert f"optimum-cli export onnx --model {tmp_path}" in hint()
     (tmp_path / "onnx").mkdir()

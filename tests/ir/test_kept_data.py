@@ -73,7 +73,7 @@ def test_models_of_other_folders_are_copied_or_refused(tmp_path: Path) -> None:
     source = _original(tmp_path)
     (tmp_path / "other").mkdir()
     target = tmp_path / "other" / "out.onnx"
-    with pytest.raises(UsageError, match="they were not read for a model in its folder") as caught:
+    with pytest.raises(UsageError, match="requires OUT in the folder of IN's data files") as caught:
         ir.save(ir.load(source), target, weights="keep")
     assert caught.value.hint == f"write into {tmp_path}, or --weights copy"
     assert os.listdir(target.parent) == []

@@ -24,8 +24,6 @@ _ACCEPTING = "graphopt run, bench, inspect, and verify MODEL BUNDLE accept bundl
 HEAD = 4096
 #: Maximum number of models of a folder or archive listed in a hint.
 _LISTED = 3
-#: Maximum characters of a text file quoted in a hint.
-_QUOTED = 60
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def folder_hint(folder: Path) -> str:
         return (
             f"it holds no .onnx file; for one of Hugging Face: optimum-cli export onnx --model {folder} OUT"
         )
-    return "name the .onnx file in it"
+    return "name a .onnx file"
 
 
 def _starts(*magic: bytes) -> Callable[[bytes, Path], bool]:
@@ -176,8 +174,8 @@ def _markup(pattern: bytes) -> Callable[[bytes, Path], bool]:
     return lambda head, path: re.match(pattern, head.lstrip(b"\xef\xbb\xbf \t\r\n"), re.I | re.S) is not None
 
 
-def _text(head: bytes, path: Path) -> bool | str:
-    """The start of the first line of a text file, unless it is in a text format of models; or ``False``."""
+def _text(head: bytes, path: Path) -> bool:
+    """Whether the file is a text file in no text format of models."""
     if codec_of(path) is not ONNX:
         return False
     try:
@@ -186,10 +184,7 @@ def _text(head: bytes, path: Path) -> bool | str:
         if error.start < len(head) - 4:  # an error at the end may be a character that was cut off
             return False
         text = head[: error.start].decode("utf-8-sig")
-    if any(not char.isprintable() and char not in "\t\r\n" for char in text) or not text.strip():
-        return False
-    line = text.strip().splitlines()[0]
-    return line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…"
+    return bool(text.strip()) and all(char.isprintable() or char in "\t\r\n" for char in text)
 
 
 _is_onnx_text = _markup(rb"<\s*ir_version\s*:")
@@ -283,5 +278,5 @@ KINDS: tuple[Kind, ...] = (
         "rename it: mv {path} {stem}.onnxtxt",
         lambda head, path: codec_of(path) is ONNX and _is_onnx_text(head, path),
     ),
-    Kind("a text file", "it begins: {note}", _text),
+    Kind("a text file", "name a .onnx file, or a model in text as .onnxtxt, .txt, .onnxjson or .json", _text),
 )

@@ -97,9 +97,8 @@ def check_kept(model: onnx_ir.Model, path: Path) -> None:
         file = tensor.file
         if file.folder is None:
             continue
-        hint, reason = "--weights copy", "they were not read for a model in its folder"
+        hint, reason = "--weights copy", "only data files in the same folder can be kept"
         if file.path.parent == file.folder:
+            reason = "--weights keep requires OUT in the folder of IN's data files"
             hint = f"write into {file.folder}, or --weights copy"
-        elif file.folder == kept.folder:
-            reason = "only data files in the same folder can be kept"
         raise UsageError(f"can't write {path} and keep its weights in {file.path}: {reason}", hint=hint)

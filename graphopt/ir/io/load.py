@@ -13,7 +13,7 @@ import onnx
 
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.constants import DATA_FILES
+from graphopt.ir.constants import AGAIN, DATA_FILES
 from graphopt.ir.io.codecs import ONNX, codec_of
 from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.data_of import DataOf
@@ -118,7 +118,7 @@ def check_is_model(path: str | os.PathLike[str]) -> None:
 def _parse(path: Path) -> onnx.ModelProto:
     data = _read(path)
     if not data:
-        raise InvalidModel(f"{path} is empty")
+        raise InvalidModel(f"{path} is empty", hint=AGAIN)
     try:
         proto = codec_of(path).load(data, str(path))
     except InvalidModel as error:
