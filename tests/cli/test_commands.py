@@ -95,7 +95,7 @@ def changed(path: Path, op_type: str) -> Path:
 
 def test_verify(invoke: Invoke, small: Path) -> None:
     same = invoke("verify", small, small)
-    assert same.status == 0 and "verified  bit-identical on" in same.out
+    assert same.status == 0 and "verified  bit-identical in" in same.out
     different = invoke("verify", small, changed(small, "Abs"))
     assert different.status == 1 and "output 'y'" in different.out and "differs" in different.out
     assert "graphopt:" not in different.err
