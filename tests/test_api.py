@@ -233,7 +233,7 @@ def test_harmful_pass_is_detected(small: Path) -> None:
 def test_verify(small: Path) -> None:
     model, _ = graphopt.optimize(small, verify=False)
     verdict = graphopt.verify(small, model)
-    assert verdict.ok and str(verdict).startswith("bit-identical on")
+    assert verdict.ok and str(verdict).startswith("bit-identical in")
     other = parse("small (float[N, 4] x) => (float[N, 4] y) { y = Abs(x) }")
     assert not graphopt.verify(small, other).ok
     shapes = InputOptions({"x": (5, 4)})

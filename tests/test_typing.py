@@ -115,7 +115,7 @@ def test_representations_are_short() -> None:
     assert repr(result) == f"Result({headline}; it has .model, .report, .to_proto() and .save(path))"
     assert repr(result.report) == f"Report({headline}; print(report) shows all of it)"
     assert "Record(" in repr(result.report.passes[0]) and len(repr(result.report.passes[0])) < 100
-    assert repr(result.verdict).startswith("Verdict(ok=True, bit-identical on ")
+    assert repr(result.verdict).startswith("Verdict(ok=True, bit-identical in ")
     executor = graphopt.compile(parse(MODEL))
     assert repr(executor) == "Executor((x) -> (y), last_plan=None)"
     executor({"x": np.ones(2, np.float32)})

@@ -27,7 +27,7 @@ def test_the_report(invoke: Invoke, small: Path) -> None:
     assert lines[1].split() == ["nodes", "3", "1", "−67", "%"]
     assert any(line.split()[:4] == ["Identity", "1", "0", "−1"] and "drop-identity" in line for line in lines)
     assert "  kept      1 input, 1 output, dynamic N" in lines
-    assert any(line.startswith("  verified  bit-identical on") for line in lines)
+    assert any(line.startswith("  verified  bit-identical in") for line in lines)
     assert lines[-1].startswith(f"  wrote     {target}")
     assert "\x1b" not in outcome.out
 

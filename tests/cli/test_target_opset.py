@@ -31,7 +31,7 @@ def test_report_lists_opsets(invoke: Invoke, small: Path) -> None:
 
 def test_convert_reports_the_comparison(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, "o.onnx", "--target-opset", "13")
-    assert "\n  verified  bit-identical on " in outcome.out and "onnxruntime, CPU, " in outcome.out
+    assert "\n  verified  bit-identical in " in outcome.out and "onnxruntime, CPU, " in outcome.out
     told = json.loads(invoke("convert", small, "o.onnx", "--target-opset", "13", "--json").out)
     assert told["verification"]["equal"] is True
     unchecked = invoke("convert", small, "o.onnx", "--target-opset", "13", "--no-verify")

@@ -32,7 +32,7 @@ def wrapped(text: str, width: int, hang: int | None = None) -> list[str]:
 
     Args:
         hang: indentation of continuation lines. By default they align with the text after a label (words and
-            two spaces, ``  verified  bit-identical on …``), or are indented by a few spaces.
+            two spaces, ``  verified  bit-identical in …``), or are indented by a few spaces.
     """
     return [line for part in text.split("\n") for line in _wrapped_line(part, width, hang)]
 
