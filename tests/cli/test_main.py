@@ -242,7 +242,16 @@ def test_total_time_includes_process_start(small: Path, tmp_path: Path) -> None:
         "import importlib, sys; main = importlib.import_module('graphopt.cli.main'); "
         "main._process_age = lambda: 1000.0; sys.exit(main.main())"
     )
-    command = [sys.executable, "-c", code, "optimize", small, "-o", tmp_path / "o.onnx", "--json"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-c",
+        code,
+        "optimize",
+        small,
+        "-o",
+        tmp_path / "o.onnx",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert json.loads(done.stdout)["seconds"]["all"] > 1000
 
