@@ -31,9 +31,9 @@ from graphopt.ort import session
 from graphopt.ort.devices import CPU
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing.alternating_runs import Setup, output_shapes
-from graphopt.timing.profiled_kernels import Profile
+from graphopt.timing.kernel_profile import KernelProfile
+from graphopt.timing.measure_peaks import peaks_of
 from graphopt.timing.roofline import KernelTime, Roofline
-from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
 
 #: Number of operators in the table.
@@ -61,7 +61,7 @@ def models(options: Any, scratch: Path) -> Iterator[Measured]:
         yield Measured(name, ir.from_proto(example.model), example.feeds)
 
 
-def profiles(one: Measured, threads: int, folder: Path, *, native: bool) -> list[Profile]:
+def profiles(one: Measured, threads: int, folder: Path, *, native: bool) -> list[KernelProfile]:
     """Profiles of the model, and of the model with native kernels if ``native``."""
     found = [(one.name, one.model, SessionChoice())]
     if native:
@@ -75,7 +75,7 @@ def profiles(one: Measured, threads: int, folder: Path, *, native: bool) -> list
     for number, (name, model, _) in enumerate(found):
         path = folder / f"{number}.onnx"
         ir.save(model, path)
-        result.append(Profile.of(name, path, model, setup))
+        result.append(KernelProfile.of(name, path, model, setup))
     return result
 
 
@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--native", action="store_true", help="also profile models with native kernels")
     options = parser.parse_args()
     store = Store(config.current().cache_dir)
-    found: list[Profile] = []
+    found: list[KernelProfile] = []
     with tempfile.TemporaryDirectory() as folder:
         for one in models(options, Path(folder)):
             print(one.name, file=sys.stderr, flush=True)

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 from graphopt import ir
 from graphopt.ort.devices import CPU
 from graphopt.timing.alternating_runs import Setup
+from graphopt.timing.kernel_profile import KernelProfile
 from graphopt.timing.machine_peaks import Peak, Peaks
-from graphopt.timing.profiled_kernels import Profile
+from graphopt.timing.measure_peaks import peaks_of
 from graphopt.timing.roofline import Roofline, roofline
-from graphopt.timing.roofline_peaks import peaks_of
 from graphopt.util.disk_store import Store
 
 PEAKS = Peaks({"float": Peak.of([100e9, 50e9, 90e9]), "int8": Peak.of([400e9])}, Peak.of([10e9]))
@@ -214,7 +214,7 @@ def test_peaks_are_stored_for_each_number_of_threads(tmp_path: Path, monkeypatch
         rate = next(rates)
         return {name: [lambda: rate] for name in ("float", "double", "int8", "copy")}
 
-    monkeypatch.setattr("graphopt.timing.roofline_peaks._probes", probes)
+    monkeypatch.setattr("graphopt.timing.measure_peaks._probes", probes)
     store = Store(tmp_path)
     assert peaks_of(store, 1).bandwidth.rate == peaks_of(store, 1).bandwidth.rate == 1.0
     assert peaks_of(store, 2).of_type("float16") == 2.0
@@ -241,7 +241,7 @@ def test_kernels_of_unnamed_nodes_are_known_beside_bodies(external: bool, tmp_pa
     path = tmp_path / "m.onnx"
     onnx.save(proto, path, save_as_external_data=external, location="m.data")
     feeds = {"x": np.ones((64, 64), np.float32), "c": np.array(True)}
-    found = Profile.of("m", path, ir.load(path), Setup(feeds, None, CPU, 1)).roofline(PEAKS)
+    found = KernelProfile.of("m", path, ir.load(path), Setup(feeds, None, CPU, 1)).roofline(PEAKS)
     products = [kernel for kernel in found.kernels if kernel.op == "MatMul"]
     (sine,) = (kernel for kernel in found.kernels if kernel.op == "Sin")
     assert [kernel.flops for kernel in products] == [2 * 64**3] * 2 and sine.flops == 64**2

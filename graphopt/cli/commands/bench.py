@@ -265,7 +265,7 @@ def _measure(
     from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, SharedBuffers
-    from graphopt.timing.profiled_kernels import bench_rooflines
+    from graphopt.timing.bench_rooflines import bench_rooflines
 
     first, device, chosen = compared.first, compared.device, options.chosen
     limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt import ir, publish
-from graphopt.inputs import run_once
-from graphopt.inputs.feeds import InputOptions
 from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from graphopt.ort.session import ModelInFolder, Source
 from graphopt.process.child import Child
-from graphopt.timing.alternating_runs import Setup, output_shapes, runner
-from graphopt.timing.bench import Bench
+from graphopt.timing.alternating_runs import Setup, runner
 from graphopt.timing.machine_peaks import Peaks
 from graphopt.timing.original_nodes import map_to_originals
 from graphopt.timing.roofline import Roofline, roofline
-from graphopt.timing.roofline_peaks import peaks_of
-from graphopt.util.disk_store import Store
 from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -39,34 +34,8 @@ _SECONDS = 0.5
 _PATIENCE = 600.0
 
 
-def bench_rooflines(
-    bench: Bench, inputs: InputOptions, store: Store, *, besides: Collection[str] = ()
-) -> list[Roofline]:
-    """The rooflines of the models of ``bench`` on the same inputs, without the models ``besides``.
-
-    Raises:
-        RuntimeFailure: a model does not run.
-        ResourceLimit: the measured peaks can't be stored.
-    """
-    first = bench.contestants[0].model
-    assert first is not None, "the original is loaded"
-    trial = run_once.try_out(first, inputs, device=bench.device, typical=True)
-    shapes = output_shapes(list(trial.outputs.values()))
-    setup = Setup(trial.feeds, shapes, bench.device, bench.threads, choices=bench.choices)
-    profiles = [
-        Profile.of(one.name, one.path, one.model, setup)
-        for one in bench.contestants
-        if one.name not in besides
-    ]
-    found = [one.roofline(peaks_of(store, bench.threads)) for one in profiles]
-    if any(one.exceeds_peaks for one in found):
-        peaks = peaks_of(store, bench.threads, again=True)
-        found = [one.roofline(peaks) for one in profiles]
-    return found
-
-
 @dataclass(frozen=True)
-class Profile:
+class KernelProfile:
     """The profile of a model.
 
     Attributes:
@@ -84,7 +53,7 @@ class Profile:
     groups: dict[str, ir.Function]
 
     @classmethod
-    def of(cls, name: str, source: Source, model: ir.Model | None, setup: Setup) -> Profile:
+    def of(cls, name: str, source: Source, model: ir.Model | None, setup: Setup) -> KernelProfile:
         """Profile a model in a session as users create it, in a fresh process.
 
         Args:
@@ -98,7 +67,7 @@ class Profile:
         import onnx
 
         with publish.ScratchFolder() as folder:
-            with Child(preload=["onnxruntime", "graphopt.timing.profiled_kernels"], fresh=True) as child:
+            with Child(preload=["onnxruntime", "graphopt.timing.kernel_profile"], fresh=True) as child:
                 events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE)
             # onnxruntime keeps the paths of data files, which are relative to the folder of the source
             proto = onnx.load(folder / "ran.onnx", load_external_data=False)
