@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from graphopt.cli.files import optimize_files
+from graphopt.cli.files.write_result import write_result
 from graphopt.cli.invocation import Run
-from graphopt.cli.option_groups import specialization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.conversion_warnings import conversions_recorded, warn_converted
@@ -183,7 +183,7 @@ class Job:
             new_bytes = _write_to(run.console.stdout.buffer, result.model)
         elif target is not None:
             self.reports[target] = report, reuse
-            write = partial(specialization.write, result, target, request)
+            write = partial(write_result, result, target, request)
             new_bytes, remarks, kept = _write(run, target, report.libraries, write)
         seconds = time.perf_counter() - begin
         warnings = warnings_of(report, has_profile=request is not None)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt import config
 from graphopt.cli.options import option_relations
 from graphopt.cli.options.parameter_types import Count, reads_data
 from graphopt.cli.options.shared_options import values_of
@@ -17,8 +16,7 @@ from graphopt.errors import UsageError
 from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from graphopt.api import Result
-    from graphopt.specialization.build_variants import Specialization, Specialized
+    from graphopt.specialization.build_variants import Specialization
 
 _with_profile = partial(option_relations.option, requires="--profile", hint="graphopt profile records one")
 
@@ -135,23 +133,3 @@ def bundle_folder(output: str) -> Path:
     check_folder(folder)
     check_replaceable(folder)
     return folder
-
-
-def write(result: Result | Specialized, target: Path, request: Specialization | None) -> list[Path]:
-    """Write a result to ``target``; returns the files."""
-    from graphopt import ir
-    from graphopt.model_arguments import save
-
-    if request is None:
-        assert result.model is not None
-        return save(result.model, target)
-    from graphopt.specialization.build_variants import Specialized
-    from graphopt.specialization.bundle.save import save_bundle
-
-    assert isinstance(result, Specialized)
-    if result.model is None:
-        return save_bundle(result, target)
-    weights = config.current().weights
-    if result.branches and not request.single_file and not ir.has_external_data(result.model):
-        weights = "inside" if weights == "inside" else "beside"  # branches share only weights in a data file
-    return save(result.model, target, weights=weights)
