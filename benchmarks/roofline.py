@@ -1,12 +1,13 @@
-"""The time that the kernels of models lose to the peaks of the machine, by operator.
+"""The lost time of kernels, compared with the peaks of the machine, by operator.
 
     python -m benchmarks.roofline                        the networks of benchmarks.kernel_models
     python -m benchmarks.roofline DIR --native           a folder of models, also with native kernels
     python -m benchmarks.roofline --native --docs docs/kernels.md
 
 Each model is profiled as by ``graphopt bench --roofline``, in a default session on the CPU. The lost time of
-a kernel is its time beyond the least time by its operations and the peak of multiply-adds, and by its bytes
-and the bandwidth of a copy. Kernels without a formula, such as those of Einsum, lose no time in this table.
+a kernel is its time beyond the least time, which its operations require at the peak of multiply-adds, or its
+bytes at the bandwidth of a copy. Kernels without a formula, such as those of Einsum, lose no time in this
+table.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def operator_rows(found: Sequence[Roofline]) -> str:
                 f"{model.model}: {share:.0%}, {reach(kernel)}",
             ]
         )
-    header = ["operator", "kernels", "models", "lost of the time", "lost ms", "the most in one kernel"]
+    header = ["operator", "kernels", "models", "share lost", "lost ms", "largest loss in one kernel"]
     return markdown_table(header, lines)
 
 

@@ -202,7 +202,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 #: The number of threads of OpenBLAS, which numpy starts when it is imported.
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-#: The variables that graphopt added to the environment of this process, and that commands of callers lack.
+#: The variables that graphopt added to the environment of this process; commands of callers run without them.
 _added: ContextVar[tuple[str, ...]] = ContextVar("added environment variables", default=())
 
 
@@ -221,7 +221,7 @@ def prepare_libraries() -> None:
 
 
 def environment_of_caller() -> dict[str, str]:
-    """The environment for commands that the caller gives: without the threads that graphopt chose."""
+    """The environment for commands of the caller, without the variables that graphopt added."""
     return {name: value for name, value in os.environ.items() if name not in _added.get()}
 
 

@@ -217,7 +217,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_MEMORY = (
     *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
     *("can't start new thread", "failed to map segment"),
-    # protobuf; models over its limit of 2 GB are refused before
+    # protobuf; models above its limit of 2 GB are refused earlier
     *("Arena alloc failed", "Failed to serialize proto"),
 )
 

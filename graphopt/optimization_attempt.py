@@ -224,8 +224,9 @@ class Attempt:
     def _unproven(self, cx: Context, history: History) -> bool:
         """Whether a rewrite is not proven to preserve all bits.
 
-        Constants are computed on the CPU. A constant operand of a product may select another kernel.
-        Where quantizers are kept apart, nodes are added after passes.
+        Constants for other devices are folded on the CPU, whose kernels may compute other bits. For a
+        constant operand of a product, onnxruntime may select another kernel. To models with quantizers, nodes
+        are added after the passes.
         """
         from graphopt.rewrite.ort_qdq_miscompilation import has_quantizers
         from graphopt.rules import all_rules
@@ -242,7 +243,7 @@ class Attempt:
         return bool(history.changed_by(lambda name: name not in proven or name in self.options.own))
 
     def _verify(self, model: ir.Model, unproven: bool) -> Verdict:
-        """Compare ``model`` with the original, on ordinary values only unless a rewrite is ``unproven``."""
+        """Compare ``model`` with the original, on fewer kinds of values unless a rewrite is ``unproven``."""
         from graphopt.verification.guarded_groups import verify_with_groups
 
         assert self.verifier is not None, "verification needs a verifier"

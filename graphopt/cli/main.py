@@ -182,7 +182,7 @@ def run() -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         except (OSError, ValueError):
-            sys.exit(status)  # the interpreter reports that the output is lost
+            sys.exit(status)  # the interpreter reports the lost output
         atexit._run_exitfuncs()
         os._exit(status)
     sys.exit(status)  # waits for threads that are not daemons

@@ -194,7 +194,7 @@ class Job:
             other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
         )
         if target is not None:
-            self.reports[target] = report, reuse  # with its size
+            self.reports[target] = report, reuse  # the report has the size of the file
         if reuse is not None:
             own = (new_bytes or 0) - sum(kept.values())
             failure = reuse.store(result.model, target, own, report, warnings, conversions)

@@ -51,7 +51,7 @@ class Context:
         weighed: the last decision by cost, for each rule or pass and the outputs of its nodes.
         changed: in later rounds of a fixpoint, the nodes that the running pass visits again
             (:mod:`graphopt.passes.changed_neighborhood`); ``None`` for all nodes.
-        unproven: nodes at which a pass that is declared as proven exact changed the kernel of a reader.
+        unproven: nodes at which a pass that is declared as proven exact may have changed a reader's kernel.
         ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 

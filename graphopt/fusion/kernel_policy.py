@@ -61,13 +61,13 @@ class FusionPolicy:
     _alone: dict[ir.Node, bool] = field(default_factory=dict, init=False)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
-        """The size of a group, exact up to the minimum; a node that is faster alone counts as two."""
+        """The size of a group, exact up to the minimum; a node that is faster as a kernel counts as two."""
         counted = executed([node for node in nodes if not traits.is_alias(node)], self.minimum)
         counted += sum(node.op_type in _SLOW for node in nodes)
         return counted + 1 if counted < self.minimum and self._is_faster_alone(nodes) else counted
 
     def _is_faster_alone(self, nodes: Sequence[ir.Node]) -> bool:
-        """Whether ``nodes`` are one, besides moves, that is faster as a kernel by the table of costs."""
+        """Whether ``nodes`` are moves and one node that is faster as a kernel by the table of costs."""
         computing = [node for node in nodes if not traits.is_alias(node)]
         if len(computing) != 1:
             return False

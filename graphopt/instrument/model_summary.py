@@ -107,7 +107,7 @@ def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 
 
 def _size(tensor: ir.TensorProtocol) -> tuple[int, int]:
-    """The numbers of elements and of bytes; onnx-ir computes the shape anew for each."""
+    """The numbers of elements and of bytes; onnx-ir computes the shape again for each."""
     elements = tensor.size
     if tensor.dtype == ir.DataType.STRING:
         return elements, tensor.nbytes

@@ -29,7 +29,7 @@ class Artifact:
     Args:
         model: a model, its serialized form, or its path, in any file format.
         allow_external: folders outside the model's own that may contain external data.
-        is_sent: whether :attr:`source` is for another process, for which models are large sooner.
+        is_sent: whether :attr:`source` is for another process, for which smaller models count as large.
 
     Attributes:
         folder: the temporary folder with ``model.onnx``, once a large model was written.
@@ -63,7 +63,7 @@ class Artifact:
         return self._source
 
     def corrected(self) -> ir.Model:
-        """Load the model, from which :attr:`source` is then written if it has copies of outputs of bodies.
+        """Load the model; if it has copies of outputs of bodies, :attr:`source` is then written from it.
 
         Raises:
             InvalidModel, UsageError: it can't be read.

@@ -33,7 +33,7 @@ _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 class ModelInFolder(bytes):
     """A serialized model whose external data is in files of a folder, which onnxruntime maps.
 
-    Equal models also have the same folder, and data files with the same state.
+    Models are equal only if their folders and the states of their data files are also equal.
 
     Attributes:
         folder: the folder.

@@ -112,7 +112,7 @@ def match_names(weights: Iterable[ir.Value], framework: Parameters) -> NameMap:
     if len(unmatched) == len(weights):
         raise UsageError(
             "no weight of the model has the contents of a tensor of the framework",
-            hint="give the weights with which the model was exported; update-weights takes new ones",
+            hint="give the weights with which the model was exported; update-weights accepts new ones",
         )
     return NameMap(names, tuple(unmatched))
 

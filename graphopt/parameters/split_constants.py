@@ -225,13 +225,13 @@ class SplitConstants:
         if ignored and missing and not partial:
             raise UsageError(
                 f"{ignored[0]!r} is not a weight of the model, and {missing[0]!r} is not given",
-                hint="map names by graphopt split-constants --framework, or add --partial",
+                hint="map names with graphopt split-constants --framework, or add --partial",
             )
         underived = [name for name in self.names.unmatched if name in missing]
         if underived and not partial:
             raise UsageError(
                 f"{underived[0]!r} is not given, and may derive from weights of the framework that change",
-                hint="give it under this name, or keep it by graphopt update-weights --partial",
+                hint="give it under this name, or keep it with graphopt update-weights --partial",
             )
         check_folded_constants(
             main, {name: tensor for name, tensor in weights.tensors.items() if name not in given}

@@ -55,8 +55,9 @@ class Pass(ABC):
     operators: ClassVar[frozenset[str]] = frozenset()
     #: In later rounds of a fixpoint, it visits only the nodes that ``cx.nodes_to_visit`` returns.
     revisits_changes: ClassVar[bool] = False
-    #: Results have the same bits by a proof for all values: apart from applications of rules, the pass only
-    #: removes, merges or reorders equal computations, or computes constants by the same kernels.
+    #: Results provably have the same bits for all values: apart from applications of rules, the pass only
+    #: removes, merges or reorders computations, or folds constants. It adds exceptions to
+    #: :attr:`graphopt.context.Context.unproven`.
     proven_exact: ClassVar[bool] = False
     #: Its only purpose is speed, and its decisions depend on the target device.
     for_speed: ClassVar[bool] = False

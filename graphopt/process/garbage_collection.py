@@ -11,9 +11,9 @@ from graphopt.process.fork_safety import is_claimed
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Search for no garbage in the ``with`` block, for code that creates many objects and discards few.
+    """Pause the garbage collector in the ``with`` block, for code that creates many objects and discards few.
 
-    No effect if graphopt is a library of another program, whose collector and objects stay as they are: the
+    No effect if graphopt is a library of another program, whose collector and objects remain unchanged: the
     process must be claimed (:mod:`graphopt.process.fork_safety`). At the end, all objects count as old, so
     that the next search for young garbage does not visit each of them. Blocks may be nested, and may run in
     several threads: the collector resumes at the end of a block that paused it.

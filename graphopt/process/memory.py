@@ -55,7 +55,7 @@ def counted_mappings() -> int | None:
 def check_limits(libraries: Libraries) -> None:
     """Check that the limits of this process (``ulimit``) admit the libraries, and onnxruntime a small model.
 
-    Native libraries whose initialization lacks memory abort, or interrupt the process.
+    If memory does not suffice to initialize native libraries, these abort or interrupt the process.
 
     Raises:
         ResourceLimit: they do not.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Handle an interrupt that arrives in the ``with`` block after it.
+    """Defer an interrupt that arrives in the ``with`` block to the end of the block.
 
     Only the main thread handles signals; in other threads, and if the program ignores interrupts, nothing
     changes.

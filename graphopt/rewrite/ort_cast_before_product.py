@@ -1,4 +1,4 @@
-"""Transposes before casted operands of products, with which default sessions of onnxruntime crash."""
+"""Casts of transposed operands of products, at which default sessions of onnxruntime crash."""
 
 from __future__ import annotations
 

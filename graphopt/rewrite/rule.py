@@ -54,7 +54,7 @@ class Rule:
             (:mod:`graphopt.rewrite.ort_qdq_miscompilation`).
         producers: operators that compute operands. The rule is tried only at nodes with such an operand, and
             would refuse all others; empty if it does not depend on them.
-        proven_exact: the result has the same bits by a proof for all values, because the rewrite only moves,
+        proven_exact: the result provably has the same bits for all values, because the rewrite only moves,
             repeats or drops elements, computes shapes, or applies an identity of IEEE 754 or of integers.
             Rules that compute floats in another way are not proven, even if they are ``EXACT``.
     """

@@ -95,7 +95,9 @@ def _fused_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded
     if not chosen:
         return m.no(chosen.reason, found.q.tensor, hint=chosen.hint)
     result = _MAKERS[chosen.op or ""](op, m, found)
-    repeats = found.k.shared is not None and found.score_shape[2] == 1  # ``group-queries`` removes that
+    repeats = (
+        found.k.shared is not None and found.score_shape[2] == 1
+    )  # ``group-queries`` removes the repetition
     if isinstance(result, Refusal) or repeats or nodes_saved(m, op.made) >= 0:
         return result
     return m.no("converting the operands takes more operators than the fusion saves", found.q.tensor)
@@ -153,7 +155,7 @@ def _dtype(m: Match, found: Attention) -> ir.DataType | None:
 
 def _least_term(m: Match, found: Attention) -> float:
     """A lower bound of the sum of biases and masks."""
-    # a guard against NaN also returns 0 if all keys are hidden, by minus infinity
+    # a guard against NaN also returns 0 if minus infinity masks all keys
     lows = [0.0 if found.guarded and mask.low == -math.inf else mask.low for mask in found.masks]
     lows += [-max_magnitude(m, bias, finite=found.guarded) for bias in found.biases]
     return sum(lows)
@@ -162,7 +164,7 @@ def _least_term(m: Match, found: Attention) -> float:
 def _can_raise_mask(m: Match, found: Attention) -> bool:
     """Whether masks of the lowest float can be replaced by the next greater number.
 
-    It also leaves no weight to masked keys, and equal weights if all keys are masked.
+    Masked keys still have a weight of 0, and equal weights if all keys are masked.
     """
     return _dtype(m, found) == ir.DataType.FLOAT and not found.guarded and _least_term(m, found) >= _LOWEST
 

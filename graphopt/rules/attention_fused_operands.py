@@ -145,8 +145,8 @@ def group_queries(op: Builder, m: Match, q: ir.Value, more: Values) -> Outcome:
     """MultiHeadAttention(q, repeat(k), repeat(v)) → MultiHeadAttention(groups(q), k, v), for one position.
 
     The queries of the heads that share keys become further queries of one head, so that the keys and values
-    are read once, and not copied. With several positions, which need as many threads as there are heads, and
-    read each key several times anyway, the operator would run on fewer threads.
+    are read once, and not copied. For several positions, each key is read several times in any case, and the
+    operator, whose heads run in parallel, would use fewer threads.
     """
     shape = m.shape(q)
     keys, values = (heads_of(m, m.node(name).outputs[0]) for name in ("keys", "values"))
@@ -159,7 +159,7 @@ def group_queries(op: Builder, m: Match, q: ir.Value, more: Values) -> Outcome:
     if shape is None or len(shape) != 3 or shape[1] != 1:
         name = None if shape is None or len(shape) != 3 else symbolic.declared_name(shape[1])
         hint = None if name is None else f"--dim {name}=1, for a model of decoding steps"
-        return m.no("there may be several positions of queries, whose heads run in parallel", q, hint=hint)
+        return m.no("there may be several query positions, for which heads run in parallel", q, hint=hint)
     others = [value for index, value in enumerate(more) if index != _SCORE_BIAS]
     if any(value is not None for value in others) or any(map(ir.is_read, m.root.outputs[1:])):
         return m.no("it has a bias, a mask or a past besides the bias of scores", q)

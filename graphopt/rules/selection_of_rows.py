@@ -13,7 +13,7 @@ from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.slices_and_pads import slice_ranges
 
-#: Functions of single elements, perhaps with a constant, between the product and the selection.
+#: Elementwise operators, perhaps with a constant operand, between the product and the selection.
 _ELEMENTWISE = ("Add", "Cast", "Div", "Mul", "Sub", "Tanh")
 
 
@@ -25,8 +25,8 @@ _ELEMENTWISE = ("Add", "Cast", "Div", "Mul", "Sub", "Tanh")
 def select_before_product(op: Builder, m: Match, y: ir.Value) -> Outcome:
     """Slice(f(x @ w)) → f(Slice(x) @ w), if it selects rows; likewise a Gather of one row.
 
-    f are functions of single elements. The selection also precedes a normalization before the product, which
-    may become one operator later than the product moves.
+    f are elementwise. The selection also moves before a normalization of x, even if this was fused to one
+    operator only after the selection had moved before the product.
     """
     chain = _chain_to_product(m, y) or _norm_before_product(m, y)
     if not chain:

@@ -90,7 +90,9 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
     if numeric_safety.depends_on_place(m, m.root):
-        return m.no(f"the bits of onnxruntime's {m.root.op_type} depend on their place", m.root.outputs[0])
+        return m.no(
+            f"the bits of onnxruntime's {m.root.op_type} depend on positions in memory", m.root.outputs[0]
+        )
     return _joined(op, m, xs)
 
 
@@ -102,7 +104,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 def join_transposes_before_extremum(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for Max, Min, Pow, Where and others.
 
-    Not exact: the place in memory decides whether onnxruntime (1.31) returns 0.0 or -0.0, and how it rounds.
+    Not exact: in onnxruntime (1.31), the sign of a zero and the rounding depend on the position in memory.
     """
     if numeric_safety.is_integer_power(m, m.root):
         return m.no("the overflow of an integer power depends on shapes", m.root.outputs[0])

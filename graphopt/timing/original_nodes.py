@@ -23,8 +23,7 @@ def map_to_originals(ran: Mapping[str, ir.Node], model: ir.Model) -> dict[str, t
     A node computes the nodes of ``model`` between its inputs and its outputs. Values keep their names, except
     those of the blocked layout, which are identified by the nodes that create and read them. A node without
     identified inputs is mapped to the node that computes its output; one without identified outputs is
-    missing.
-    Nodes that only change the layout are mapped to the node that computes the value.
+    omitted. Nodes that only change the layout are mapped to the node that computes the value.
 
     Args:
         ran: the nodes that onnxruntime ran, by name, in the order of the graph.
@@ -143,9 +142,8 @@ def _computed(name: str, node: ir.Node, names: Mapping[str | None, str], known: 
         replaced = replaced if replaced in known.producers else match["output"]
         return _with_epilogue(node, replaced, known) if replaced in known.producers else None
     original = known.by_name.get(name) or known.by_inputs.get((node.op_type, *filter(None, inputs)))
-    if original is None and "/" in name.rstrip(
-        "/"
-    ):  # a fused node has the name of the last, and of the fusion
+    if original is None and "/" in name.rstrip("/"):
+        # the name of a fused node consists of those of its last node and of the fusion
         original = known.by_name.get(name.rstrip("/").rpartition("/")[0])
     return None if original is None else _name(original.outputs[0])
 

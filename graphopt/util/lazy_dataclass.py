@@ -2,9 +2,9 @@
 
 ``dataclasses.dataclass`` compiles six methods of each frozen class. A run creates objects of few of
 graphopt's hundreds of classes, and these compilations took a quarter of the time of a short run. Here,
-``__init__`` is compiled when it is first accessed, and all other methods are closures. ``InitVar`` and
-fields with names that begin with ``__graphopt_`` are refused. ``fields``,
-``replace``, ``asdict`` and ``is_dataclass`` of the standard library apply to these classes too.
+``__init__`` is compiled when it is first accessed, and all other methods are closures. ``InitVar`` and fields
+with names that begin with ``__graphopt_`` are refused. ``fields``, ``replace``, ``asdict`` and
+``is_dataclass`` of the standard library apply to these classes too.
 """
 
 from __future__ import annotations

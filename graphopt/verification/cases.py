@@ -57,7 +57,7 @@ def gather_cases(
     cost: Callable[[Mapping[str, int]], float] = lambda sizes: 0.0,
     work: float = math.inf,
 ) -> Cases:
-    """Find bindings that ``original`` accepts, and make a case of ordinary inputs for each binding.
+    """Find bindings that ``original`` accepts, and create a case of ordinary inputs for each binding.
 
     :meth:`Cases.add_further` of the result adds the cases of the other distributions.
 

@@ -54,8 +54,8 @@ class ComparisonPlan:
         """For each binding, the levels at which its ordinary inputs are compared, and count their runs.
 
         If both levels at all bindings take too long, the first binding is compared without optimizations, and
-        the second one in default sessions: a fault of the graph at either size is found at either level, and
-        a fault that onnxruntime's optimizer causes appears rather at the second one, which has no size of 1.
+        the second one in default sessions. A fault of the graph appears at both levels; a fault that
+        onnxruntime's optimizer causes is more likely at the second binding, which has no size of 1.
         """
         levels: list[tuple[Optimizations, ...]] = [("off", "default")] * len(found)
         needed = sum(2 * LEVELS * self.cost(valid.binding) for valid in found)
@@ -75,7 +75,7 @@ class ComparisonPlan:
     def repeats_values(self) -> bool:
         """Whether further distributions are compared at more than one binding.
 
-        Without a limit, they are. The faults that they reveal hardly depend on sizes.
+        They are, unless the time is limited: the faults that they reveal hardly depend on sizes.
         """
         return self.work == math.inf
 

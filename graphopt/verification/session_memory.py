@@ -70,7 +70,7 @@ class Weights:
 
     @property
     def off_bytes(self) -> int:
-        """Anonymous memory of a session without optimizations that runs."""
+        """Anonymous memory of a session without optimizations and of its runs."""
         return _BASE + int(_WIDEST * self.widest) + _EMBEDDED * self.embedded
 
     @property

@@ -259,6 +259,6 @@ def test_interruption_reports_written_files(
         monkeypatch.setattr("graphopt.optimization_attempt.Attempt.on", interrupt)
     outcome = invoke("optimize", small, "-o", "out.onnx")
     assert outcome.status == 130
-    told = "interrupted; wrote out.onnx" if written else "interrupted; nothing was written"
-    assert outcome.err.strip().splitlines()[-1] == f"graphopt: {told}"
+    message = "interrupted; wrote out.onnx" if written else "interrupted; nothing was written"
+    assert outcome.err.strip().splitlines()[-1] == f"graphopt: {message}"
     assert Path("out.onnx").exists() == written

@@ -345,8 +345,8 @@ def test_bundle_is_not_replaced_by_the_other_form(invoke: Invoke, model: str, ol
     refused = invoke("compile", model, "--no-verify", new)
     assert refused.status == 2 and refused.err.splitlines() == [
         f"graphopt: m.gopt is a bundle in the form of a {'zip file' if before else 'folder'},"
-        " and only the same form replaces it",
-        f"hint: {old}, or give another name with -o",
+        " and can't be replaced by another form",
+        f"hint: {old}, or name another path with -o",
     ]
     assert Path("m.gopt").is_file() == before
     assert invoke("compile", model, "--no-verify", old).status == 0

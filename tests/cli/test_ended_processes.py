@@ -1,4 +1,4 @@
-"""A killed ``optimize`` leaves nothing after the next one, and an interrupted one reports the files on disk."""
+"""The run after a killed ``optimize`` removes its files; an interrupted one reports the files on disk."""
 
 from __future__ import annotations
 

@@ -231,10 +231,10 @@ def test_weights_are_not_kept_by_a_model_on_standard_output(invoke: Invoke, weig
     assert "a model on standard output can't keep its weights in data files" in refused.err
 
 
-def test_standard_output_has_no_folder_for_weights(invoke: Invoke, weights: Path) -> None:
+def test_a_model_on_standard_output_has_no_data_file(invoke: Invoke, weights: Path) -> None:
     refused = invoke("optimize", weights, "-o", "-", "--weights", "beside")
     assert (refused.status, refused.out) == (2, "")
-    assert refused.err.startswith("graphopt: a model on standard output has no folder for a file of weights")
+    assert refused.err.startswith("graphopt: a model on standard output can't have a data file")
     assert len(refused.err.splitlines()) == 2
 
 

@@ -206,7 +206,7 @@ def test_interruption_of_a_list(
 def test_a_model_written_before_the_interruption_is_done(
     invoke: Invoke, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """The interrupt occurs right after the write, during the work after it, or as the entry is made."""
+    """The interrupt occurs right after the write, during the work after it, or during the creation of the entry."""
     from graphopt.cli import optimize_job
     from graphopt.cli.views import optimization
 

@@ -468,7 +468,7 @@ def test_other_names_are_refused_unless_partial() -> None:
         graphopt.update_weights(mapped, {**_state_dict(1), "onnx_MatMul_7": np.zeros((4, 3), np.float32)})
 
 
-def test_weights_of_another_training_step_name_nothing() -> None:
+def test_weights_of_another_training_step_are_not_found() -> None:
     with pytest.raises(UsageError, match="no weight of the model has the contents of a tensor") as error:
         graphopt.split_constants(_exported("TorchScript", _state_dict(0)), framework=_state_dict(1))
     assert "with which the model was exported" in str(error.value.hint)

@@ -1,4 +1,4 @@
-"""A thread that cannot begin is an error, and does not wait indefinitely."""
+"""A thread that can't start is an error instead of an endless wait."""
 
 from __future__ import annotations
 

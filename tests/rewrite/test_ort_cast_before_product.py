@@ -1,4 +1,4 @@
-"""Presets write no Cast of a transposed operand with which onnxruntime crashes."""
+"""Presets create no Cast of a transposed operand at which onnxruntime crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bits of operators that are declared independent of the place of an element, measured on the CPU."""
+"""The bits of operators that are declared independent of the position of an element, measured on the CPU."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def depends_on_tail(model: Any) -> bool:
 
 
 @pytest.mark.parametrize(("dtype", "op"), formulas())
-def test_independent_operators_have_the_same_bits_at_every_place(dtype: str, op: str) -> None:
+def test_independent_operators_have_the_same_bits_at_every_position(dtype: str, op: str) -> None:
     model = model_of(dtype, op)
     assert not (is_independent(model) and depends_on_tail(model))
     assert is_independent(model) == (op not in ("Max", "Min") or dtype.startswith("int"))
@@ -113,6 +113,6 @@ def test_relu_of_halves_and_power_are_not_independent() -> None:
         assert not is_independent(parse(text))
 
 
-def test_an_operator_without_operands_may_depend_on_place() -> None:
+def test_an_operator_without_operands_may_depend_on_the_position() -> None:
     text = "g (float[2, 3] x) => (float[2, 3] y) { y = RandomNormal <shape = [2, 3]> () }"
     assert not is_independent(parse(text))

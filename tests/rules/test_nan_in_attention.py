@@ -87,7 +87,7 @@ def test_nan_in_a_masked_key_spreads_where_a_mask_replaced_its_score() -> None:
     assert np.array_equal(after[1], before[1])
 
 
-def test_nan_in_a_masked_key_and_its_values_is_the_same() -> None:
+def test_results_are_equal_for_nan_in_a_masked_key_and_its_values() -> None:
     """Keys and values that are computed from one tensor are NaN together."""
     case = _case("standard-masked")
     feeds = _feeds(case)

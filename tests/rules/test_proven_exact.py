@@ -1,4 +1,4 @@
-"""Rules and passes that are declared as proven exact compute nothing anew, and preserve every bit."""
+"""Rules and passes that are declared as proven exact add no computations, and preserve every bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.rules import rule_cases
 
 #: Operators that compute no floats: they move elements, or return shapes and constants.
 _MOVES = {*traits.MOVES, *traits.VIEW, "Constant", "ConstantOfShape", "Identity", "Shape", "Size", "Split"}
-#: Operators that a rule may write, because they compute the same by definition: a sum of two operands, the
+#: Operators that a rule may write, because their results are equal by definition: a sum of two operands, the
 #: exclusive or with true, and a conversion to a known type.
 _SAME = {"sum-to-add": {"Add"}, "drop-neutral-condition": {"Not"}, "cast-like-to-cast": {"Cast"}}
 #: Number of models that each pass changes.
@@ -67,7 +67,7 @@ def test_the_result_has_the_same_bits_for_all_kinds_of_values(path: Path) -> Non
         case.before, case.rule, portable=case.portable, device=case.device, numerics=case.numerics
     )
     new = computing(after) - computing(case.before)
-    assert rewrites and set(new) <= _SAME.get(case.rule, set()), f"computes {dict(new)} anew"
+    assert rewrites and set(new) <= _SAME.get(case.rule, set()), f"adds {dict(new)}"
     assert_same_bits(case, after)
 
 
@@ -131,7 +131,7 @@ def assert_same_bits(
             feeds = rule_cases.make_feeds(case, sizes, fill)
             try:
                 expected = models[0].run(feeds)
-            except Exception:  # not a legal way to call the model
+            except Exception:  # the model rejects these inputs
                 continue
             ran += 1
             for a, b in zip(expected, models[1].run(feeds), strict=True):

@@ -207,10 +207,10 @@ def test_a_peak_is_the_highest_rate_also_of_an_earlier_measurement() -> None:
 
 def test_peaks_are_stored_for_each_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = iter([1.0, 2.0, 3.0, 2.5])
-    asked: list[int | None] = []
+    requested: list[int | None] = []
 
     def probes(threads: int | None) -> dict[str, Any]:
-        asked.append(threads)
+        requested.append(threads)
         rate = next(rates)
         return {name: [lambda: rate] for name in ("float", "double", "int8", "copy")}
 
@@ -220,7 +220,7 @@ def test_peaks_are_stored_for_each_number_of_threads(tmp_path: Path, monkeypatch
     assert peaks_of(store, 2).of_type("float16") == 2.0
     assert peaks_of(store, 1, again=True).of_type("uint8") == 3.0
     assert peaks_of(store, 1, again=True).bandwidth.rate == 3.0
-    assert asked == [1, 2, 1, 1]
+    assert requested == [1, 2, 1, 1]
 
 
 _BRANCHES = """<ir_version: 9, opset_import: ["" : 17]>

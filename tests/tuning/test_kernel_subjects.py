@@ -18,7 +18,7 @@ from graphopt.util.disk_store import Store
 
 #: Number of elements at which figures are compared with a race.
 ELEMENTS = 262_144
-#: Predicted ratio up to which a race must be won, on other machines than that of the shipped figures, too.
+#: Maximum predicted ratio for which the kernel must win a race, also on machines without their own figures.
 CLEAR = 0.6
 
 

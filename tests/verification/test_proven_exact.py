@@ -158,13 +158,13 @@ def test_redefined_models_and_passes_of_callers_are_not_proven(own: Pass) -> Non
 
 
 def test_native_libraries_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     class Stop(graphopt.GraphoptError):
         pass
 
     def verify(*arguments: Any, proven_exact: bool, **options: Any) -> Verdict:
-        asked.append(proven_exact)
+        requested.append(proven_exact)
         raise Stop("enough")
 
     monkeypatch.setattr(guarded_groups, "verify_with_groups", verify)
@@ -173,7 +173,7 @@ def test_native_libraries_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> Non
         for libraries in ([], ["kernels.so"]):
             with pytest.raises(Stop):
                 replace(attempt, libraries=lambda model, found=libraries: found)._verify(parse(MOVES), False)
-    assert asked == [True, False]
+    assert requested == [True, False]
 
 
 @pytest.mark.parametrize(("product", "limited"), [("MatMul(x, w)", False), ("Add(x, w)", True)])

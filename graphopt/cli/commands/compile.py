@@ -161,8 +161,8 @@ def _check_form(target: Path, *, archive: bool) -> None:
     if target.name and bundle_at(target) is not None and target.is_file() != archive:
         form, option = ("zip file", "--zip") if target.is_file() else ("folder", "--no-zip")
         raise UsageError(
-            f"{target} is a bundle in the form of a {form}, and only the same form replaces it",
-            hint=f"{option}, or give another name with -o",
+            f"{target} is a bundle in the form of a {form}, and can't be replaced by another form",
+            hint=f"{option}, or name another path with -o",
         )
 
 

@@ -48,11 +48,11 @@ def check_weights(source: Path, target: Path, weights: WeightPlacement) -> None:
 
     Raises:
         UsageError: the weights of the model in ``target`` can't stay in the data files of ``source``, or
-            standard output has no folder for a file of weights.
+            a model on standard output requires a data file.
     """
     if weights == "beside" and str(target) == "-":
         raise UsageError(
-            "a model on standard output has no folder for a file of weights",
+            "a model on standard output can't have a data file",
             hint="name a file, or --weights inside",
         )
     if weights == "keep":

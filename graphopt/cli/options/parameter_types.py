@@ -16,7 +16,7 @@ import click
 
 from graphopt.errors import UsageError, not_downloaded
 
-#: Maximum number of characters of a path in messages about paths that no file can have.
+#: Maximum number of characters of an invalid path in messages.
 _SHOWN = 80
 
 

@@ -29,8 +29,8 @@ class Folders:
     Args:
         folder: the model's own folder; ``None`` if it is unknown.
         allowed: the other folders.
-        data_of: a folder that locations refer to by an alias; data files in the model's own folder can't be
-            kept then.
+        data_of: a folder that locations refer to by an alias; if it is given, data files in the model's own
+            folder can't be kept.
     """
 
     def __init__(

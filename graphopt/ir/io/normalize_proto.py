@@ -33,9 +33,9 @@ _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
 def normalize(proto: onnx.ModelProto) -> tuple[list[str], list[str]]:
     """Rewrite the parts of ``proto`` that onnx-ir rejects or misinterprets, in place.
 
-    Returns remarks about removed definitions, and the names of outputs of bodies that are copies now because
-    onnxruntime computes them incorrectly. Among constants with one name, and among imports of one domain, the
-    last is kept, as in onnxruntime.
+    Returns remarks about removed definitions, and the names of outputs of bodies that were replaced by copies
+    because onnxruntime computes them incorrectly. Among constants with one name, and among imports of one
+    domain, the last is kept, as in onnxruntime.
 
     Raises:
         InvalidModel: the model has duplicate definitions, or a name that is not UTF-8.

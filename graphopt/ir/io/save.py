@@ -59,13 +59,13 @@ def save(
     Args:
         model: the model; it is not changed.
         path: target; its suffix selects the format, as for :func:`graphopt.ir.load`.
-        weights: the file of tensors of at least ``threshold`` bytes. ``beside``: a file beside
-            ``path``, ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, ``<path>.bin`` beside the
-            JSON IR. ``inside``: ``path`` itself. ``copy``: beside if the model was loaded with external
-            data or exceeds 2 GB, and beside the JSON IR; otherwise inside. ``keep``: as ``copy``, but tensors
-            of a model that was loaded from the folder of ``path`` stay in its data files in this folder, to
-            which the new model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other
-            formats contain all tensors.
+        weights: the file of tensors of at least ``threshold`` bytes. ``beside``: a file beside ``path``,
+            ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, ``<path>.bin`` beside the JSON IR.
+            ``inside``: ``path`` itself. ``copy``: beside if the model was loaded with external data or
+            exceeds 2 GB, and beside the JSON IR; otherwise inside. ``keep``: as ``copy``, but tensors of a
+            model that was loaded from the folder of ``path`` stay in its data files in this folder, to which
+            the new model refers. ``auto``: ``keep`` in that folder, else ``copy``. Files of the other formats
+            contain all tensors.
         threshold: bytes.
         data_of: with ``copy``, refer to data of this folder under its alias instead of copying it; the result
             loads only with the same argument of :func:`graphopt.ir.load`.

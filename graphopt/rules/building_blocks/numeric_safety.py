@@ -24,14 +24,14 @@ _PLACE_INDEPENDENT = frozenset(
         "Sign", "Slice", "Sqrt", "Sub", "Sum", "Xor",
     }
 )  # fmt: skip
-#: The same for integers and booleans. Of 0.0 and -0.0, Max, Min and Where return one by their place.
+#: The same for integers and booleans. Max, Min and Where select between 0.0 and -0.0 by position.
 _PLACE_INDEPENDENT_INTEGERS = frozenset({"Clip", "Max", "Min", "Mod", "Relu", "Where"})
 #: The same for float and double, but not for half precision.
 _PLACE_INDEPENDENT_FLOATS = frozenset({"Clip", "Relu"})
 
 
 def depends_on_place(m: Match, node: ir.Node) -> bool:
-    """Whether bits of an element of ``node`` may depend on its place in memory, or on how operands broadcast.
+    """Whether bits of an element of ``node`` may depend on its position in memory, or on broadcasting.
 
     onnxruntime (1.31) computes the last elements of a buffer by scalar code, which rounds differently for
     many functions. Its Pow has another kernel for an exponent of one element.
