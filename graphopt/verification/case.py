@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -83,10 +83,6 @@ class Cases:
         slow: whether no run of the original ended in time.
         valid: bindings that the original accepts.
         is_single: whether only the first case has a default session.
-        further: adds the cases of further distributions; ``None`` if they are added, or there are none.
-        find_sample: returns cases of zeros and of special values at the smallest sizes, without default
-            sessions.
-        sample: those cases, once they are needed.
     """
 
     found: list[Case] = field(default_factory=list)
@@ -96,21 +92,6 @@ class Cases:
     slow: bool = False
     valid: list[ValidBinding] = field(default_factory=list)
     is_single: bool = False
-    further: Callable[[], None] | None = None
-    find_sample: Callable[[], list[Case]] = list
-    sample: list[Case] | None = None
-
-    def sampled(self) -> list[Case]:
-        """The cases of zeros and special values at the smallest sizes."""
-        if self.sample is None:
-            self.sample = self.find_sample()
-        return self.sample
-
-    def add_further(self) -> None:
-        """Add the cases of all further distributions, unless they are added already."""
-        further, self.further = self.further, None
-        if further is not None:
-            further()
 
 
 def cases_like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:

@@ -27,7 +27,7 @@ class ComparisonPlan:
     """The comparisons that a limit on estimated time admits.
 
     Attributes:
-        cost, work: as for :func:`graphopt.verification.cases.gather_cases`.
+        cost, work: as for :class:`graphopt.verification.case_gatherer.CaseGatherer`.
         spent: estimated seconds of the comparisons so far.
         admitted: distributions of further cases that are compared.
     """

@@ -17,7 +17,7 @@ from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case
-from graphopt.verification.cases import gather_cases
+from graphopt.verification.case_gatherer import CaseGatherer
 from graphopt.verification.model_parts import Part, Region, split_in_parts
 from graphopt.verification.numeric_traits import numeric_traits_of, randomness_of
 from graphopt.verification.output_comparison import largest_deviations, nbytes
@@ -51,7 +51,7 @@ def compare_in_parts(
         numerics: class of the rewrites.
         seconds: CPU seconds for runs of the original.
         runners: creates runners, and has the plan that refuses whole models.
-        limits: ``cost`` and ``work`` as for :func:`~graphopt.verification.cases.gather_cases`.
+        limits: ``cost`` and ``work`` as for :class:`~graphopt.verification.case_gatherer.CaseGatherer`.
     """
     plan = runners.memory_plan
     reason = plan.refusal or ""
@@ -119,11 +119,13 @@ class PartedModels:
             numerics: class of the rewrites.
             seconds: CPU seconds for runs of the original.
             reason: the reason why the models do not run as a whole.
-            limits: ``cost`` and ``work`` as for :func:`~graphopt.verification.cases.gather_cases`.
+            limits: ``cost`` and ``work`` as for :class:`~graphopt.verification.case_gatherer.CaseGatherer`.
         """
         original = _PartedOriginal(self)
-        cases = gather_cases(inputs, original, random=False, seconds=seconds, is_single=True, **limits)
-        cases.add_further()
+        gatherer = CaseGatherer(inputs, original, random=False, seconds=seconds, is_single=True, **limits)
+        gatherer.add_ordinary()
+        gatherer.add_further()
+        cases = gatherer.cases
         if cases.crash is not None:
             raise cases.crash
         if cases.refusal is not None:

@@ -24,7 +24,8 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case, Cases, cases_like, wrongly_declared
-from graphopt.verification.cases import QUICK, empty_cases, gather_cases
+from graphopt.verification.case_gatherer import QUICK, CaseGatherer
+from graphopt.verification.empty_cases import empty_cases
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.load_comparison import load_failures
 from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
@@ -143,6 +144,7 @@ class Verifier:
         cost = RunCost() if work is None else RunCost.of(model)
         self._limits: Any = {"cost": cost.seconds, "work": math.inf if work is None else work}
         self._cases: Cases | None = None
+        self._gatherer: CaseGatherer | None = None
         self._empty_cases: Cases | None = None
         self._parted_cases: dict[tuple[str, str], Case] = {}
         self._empty_runner: Runner | None = None
@@ -244,7 +246,7 @@ class Verifier:
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
         gathered = [cases.found for cases in (self._cases, self._empty_cases) if cases]
-        sample = (self._cases and self._cases.sample) or []
+        sample = (self._gatherer and self._gatherer.sample) or []
         found = cases_like([*chain(*gathered, sample, self._parted_cases.values())], row)
         return found[0].feeds if found else None
 
@@ -295,8 +297,10 @@ class Verifier:
                 )
             ]
             return rows, changes, cases.skipped, self.refusal
+        gatherer = self._gatherer
+        assert gatherer is not None, "the original has inputs, and runs"
         if not is_proven:
-            self._add_further(cases)
+            self._add_further()
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
         rows = []
@@ -321,10 +325,10 @@ class Verifier:
             known = len(cases.found)
             found = comparison.rows(cases_like(cases.found, like))
             if is_proven:
-                found += comparison.rows(cases.sampled())
+                found += comparison.rows(gatherer.sampled())
             if is_proven and not _is_same_without_optimizations(found):
                 is_proven = False
-                self._add_further(cases)
+                self._add_further()
                 compared = {(row.binding, row.distribution, row.level) for row in found}
                 found += [
                     row
@@ -346,7 +350,7 @@ class Verifier:
             for one in known.skipped
             if one.distribution != "huge" or numerics is Numerics.EXACT
         ]
-        if is_proven and cases.further is not None:
+        if is_proven and gatherer.has_further:
             skipped.append(Skipped("other kinds of values", PROVEN_EXACT, "every rewrite preserves all bits"))
         return rows, changes, skipped, None if rows else f"{ORIGINAL_FAILS} in repeated runs"
 
@@ -356,7 +360,7 @@ class Verifier:
             if self._inputs is None or refusal is not None:
                 self._cases = Cases(refusal=refusal)
             else:
-                self._cases = gather_cases(
+                self._gatherer = CaseGatherer(
                     self._inputs,
                     self._original,
                     random=self._random.varies,
@@ -365,16 +369,18 @@ class Verifier:
                     is_single=self._runners.memory_plan.sessions.is_single,
                     **self._limits,
                 )
+                self._gatherer.add_ordinary()
+                self._cases = self._gatherer.cases
                 share_random_outputs(self._cases.found, self._random)
                 if self._cases.found:
                     self._cases.skipped += self._runners.memory_plan.left_out
         return self._cases
 
-    def _add_further(self, cases: Cases) -> None:
-        """Add the cases of further distributions to ``cases``."""
-        if cases.further is not None:
-            cases.add_further()
-            share_random_outputs(cases.found, self._random)
+    def _add_further(self) -> None:
+        """Add the cases of further distributions."""
+        if self._gatherer is not None and self._gatherer.has_further:
+            self._gatherer.add_further()
+            share_random_outputs(self._gatherer.cases.found, self._random)
 
     def _unreliable_in(self, case: Case) -> Unreliable:
         """Outputs that onnxruntime computes wrongly in ``case`` because of empty tensors, cached."""

@@ -13,8 +13,9 @@ from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.case import Cases
-from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather_cases
+from graphopt.verification.case_gatherer import DISTRIBUTIONS, CaseGatherer
 from graphopt.verification.comparison_plan import ComparisonPlan
+from graphopt.verification.empty_cases import empty_cases
 from graphopt.verification.random_outputs import find_unsteady_outputs
 from graphopt.verification.verifier import Verifier, verify
 from tests.ort.build import data, parse
@@ -24,9 +25,10 @@ NEG = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
 
 def gathered(inputs: Inputs, original: Any, **options: Any) -> Cases:
     """The cases of all distributions."""
-    cases = gather_cases(inputs, original, **options)
-    cases.add_further()
-    return cases
+    gatherer = CaseGatherer(inputs, original, **options)
+    gatherer.add_ordinary()
+    gatherer.add_further()
+    return gatherer.cases
 
 
 class Flaky:
