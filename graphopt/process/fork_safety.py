@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
+
+from graphopt.process.threads import has_one_thread
 
 #: Set by the console script.
 _own_process: ContextVar[bool] = ContextVar("own_process", default=False)
@@ -21,4 +22,4 @@ def is_claimed() -> bool:
 
 def may_be_forked() -> bool:
     """Whether the process was claimed, and has no second Python thread."""
-    return _own_process.get() and threading.active_count() == 1
+    return _own_process.get() and has_one_thread()

@@ -15,6 +15,8 @@ from graphopt.errors import SystemExhausted
 
 #: Maximum seconds until a new thread begins, on a system with many other processes.
 _PATIENCE = 30.0
+#: The threads that run. :mod:`threading` does not count them.
+_running: set[object] = set()
 
 
 def start_thread(function: Callable[..., object], *args: Any) -> None:
@@ -26,8 +28,12 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
     begun = threading.Event()
 
     def run() -> None:
+        _running.add(begun)
         begun.set()
-        function(*args)
+        try:
+            function(*args)
+        finally:
+            _running.discard(begun)
 
     try:
         _thread.start_new_thread(run, ())
@@ -35,3 +41,8 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
         raise SystemExhausted(f"no thread could be started: {error}") from error
     if not begun.wait(_PATIENCE):
         raise SystemExhausted("no thread could be started: there is not enough memory")
+
+
+def has_one_thread() -> bool:
+    """Whether this process has no second Python thread."""
+    return threading.active_count() == 1 and not _running

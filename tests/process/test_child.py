@@ -212,9 +212,10 @@ def test_forked_process_has_its_own_server(child):
 _ALONE = """
 from graphopt.process.fork_safety import claim_process
 from graphopt.process.child import Child
+from graphopt.process.threads import start_thread
 import os, threading
 if {claim}: claim_process()
-if {thread}: threading.Thread(target=threading.Event().wait, daemon=True).start()
+{thread}
 with Child() as child:
     server = child.call(os.getppid)
 with open(f"/proc/{{server}}/cmdline") as a, open("/proc/self/cmdline") as b:
@@ -223,8 +224,15 @@ os.kill(os.getpid(), 9) if {kill} else None
 """
 
 
+_DAEMON = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+_UNCOUNTED = "start_thread(threading.Event().wait)"
+
+
 @linux_only
-@pytest.mark.parametrize(("claim", "thread", "forks"), [(1, 0, True), (1, 1, False), (0, 0, False)])
+@pytest.mark.parametrize(
+    ("claim", "thread", "forks"),
+    [(1, "", True), (1, _DAEMON, False), (1, _UNCOUNTED, False), (0, "", False)],
+)
 def test_only_a_single_threaded_process_of_graphopt_is_forked(claim, thread, forks):
     code = _ALONE.format(claim=claim, thread=thread, kill=0)
     done = subprocess.run(
@@ -236,7 +244,7 @@ def test_only_a_single_threaded_process_of_graphopt_is_forked(claim, thread, for
 @linux_only
 def test_the_server_ends_with_a_process_that_is_killed():
     # subprocess waits until the pipe is closed
-    code = _ALONE.format(claim=1, thread=0, kill=1)
+    code = _ALONE.format(claim=1, thread="", kill=1)
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
