@@ -39,6 +39,7 @@ from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
 from graphopt.ort.devices import CPU, Device
+from graphopt.process.caller_command import run_caller_command
 from graphopt.util.argument_checks import checked
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.guarded_groups import verify_with_groups
@@ -312,16 +313,7 @@ class CommandCheck(_WithoutFeeds):
         try:
             with model_file(model) as path:
                 words = [word.replace("{model}", str(path)) for word in self._words]
-                done = subprocess.run(
-                    words,
-                    cwd=self._folder,
-                    env=config.environment_of_caller(),
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=self._seconds,
-                    check=False,
-                )
+                done = run_caller_command(words, self._folder, self._seconds)
         except subprocess.TimeoutExpired:
             return f"the command took more than {self._seconds:g} s"
         except OSError as error:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt import config
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options
 from graphopt.errors import GraphoptError, UsageError
@@ -142,20 +141,14 @@ class ComparedModels:
     def _peer(self, name: str, python: str, source: Path) -> Contestant:
         """The result of another tool for the original; if the tool fails, a contestant with the reason."""
         from graphopt import ir
+        from graphopt.process.caller_command import run_caller_command
         from graphopt.timing import other_optimizers
         from graphopt.timing.bench import Contestant
 
         target = self._folder / name / "model.onnx"
         target.parent.mkdir()
         arguments = [*other_optimizers.command(python, name), str(source.absolute()), str(target)]
-        done = subprocess.run(
-            arguments,
-            cwd=target.parent,
-            env=config.environment_of_caller(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_caller_command(arguments, target.parent)
         if done.returncode or not target.is_file():
             words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
             return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
