@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Self
 
 from graphopt import ir
@@ -24,17 +23,17 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case, Cases, cases_like, wrongly_declared
-from graphopt.verification.case_gatherer import QUICK, CaseGatherer
-from graphopt.verification.empty_cases import empty_cases
+from graphopt.verification.comparison_request import ComparisonRequest
 from graphopt.verification.empty_tensor_faults import EmptyTensors, Unreliable
 from graphopt.verification.load_comparison import load_failures
 from graphopt.verification.numeric_traits import has_empty_tensors, numeric_traits_of, randomness_of
 from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.original_cases import OriginalCases
 from graphopt.verification.part_comparison import compare_in_parts, parts_refusal
 from graphopt.verification.perturb_rounding import with_inner_rounding
-from graphopt.verification.random_outputs import find_unsteady_outputs, share_random_outputs
+from graphopt.verification.random_outputs import find_unsteady_outputs
 from graphopt.verification.run_cost import RunCost
-from graphopt.verification.runners import DIVERGENT_QUICK, Runners
+from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import (
     ORIGINAL_FAILS,
     PROVEN_EXACT,
@@ -127,12 +126,12 @@ class Verifier:
         self._small = ir.initializer_bytes(model) < _INSTRUMENTED_BYTES
         self._runners = Runners(model, device, threads=threads, memory=memory, isolate=isolate)
         self._memory_refusal = self._runners.memory_plan.refusal
-        self._unfeedable: str | None = None
+        unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
             self._inputs = Inputs(model, options, reload=self._artifact.model)
         except UnsupportedModel as error:  # an input of a type that can't be generated
-            self._unfeedable = str(error)
+            unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
         # whole models that do not fit into memory are not written
         self._original = self._runners.runner(b"" if self._memory_refusal else self._artifact.source)
@@ -143,11 +142,16 @@ class Verifier:
         )
         cost = RunCost() if work is None else RunCost.of(model)
         self._limits: Any = {"cost": cost.seconds, "work": math.inf if work is None else work}
-        self._cases: Cases | None = None
-        self._gatherer: CaseGatherer | None = None
-        self._empty_cases: Cases | None = None
-        self._parted_cases: dict[tuple[str, str], Case] = {}
-        self._empty_runner: Runner | None = None
+        self._cases = OriginalCases(
+            self._artifact,
+            self._inputs,
+            self._original,
+            self._runners,
+            self._random,
+            seconds / 2,
+            self._memory_refusal or unfeedable,
+            self._limits,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -197,24 +201,22 @@ class Verifier:
             try:
                 is_proven = proven_exact and like is None and not (bits or self._random.varies)
                 is_proven = is_proven and not any(output.halves for output in self._output_traits)
-                rows, changes, skipped, unverifiable = self._judge(
+                request = ComparisonRequest(
                     artifact, numerics, signature, bits, like, tuple(libraries), is_proven
                 )
-                record.count("comparisons", len(rows))
-                equal = None if unverifiable is not None else not changes and all(row.ok for row in rows)
-                traced.ends_with(equal=equal, runs=len(rows))
+                verdict = self._judge(request)
+                record.count("comparisons", len(verdict.rows))
+                equal = None if verdict.unverifiable is not None else verdict.ok
+                traced.ends_with(equal=equal, runs=len(verdict.rows))
             finally:
                 self._runners.close_candidates()
                 self._perturbed = None
                 artifact.close()
-        return Verdict(
-            tuple(rows),
-            tuple(map(str, changes)),
-            tuple(skipped),
-            unverifiable,
-            str(self.device),
-            meter.seconds,
-            meter.peak_bytes + self._runners.peak_bytes,
+        return replace(
+            verdict,
+            device=str(self.device),
+            seconds=meter.seconds,
+            peak_bytes=meter.peak_bytes + self._runners.peak_bytes,
         )
 
     @property
@@ -222,7 +224,7 @@ class Verifier:
         """The reason why nothing can be compared: the original, run on first access, always fails."""
         if self._memory_refusal is not None:
             return parts_refusal(self._artifact.model(), self._inputs, self._runners)
-        if (refusal := self._gathered().refusal) is None:
+        if (refusal := self._cases.gathered().refusal) is None:
             return None
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
@@ -245,9 +247,7 @@ class Verifier:
 
     def feeds(self, row: Row) -> Feeds | None:
         """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
-        gathered = [cases.found for cases in (self._cases, self._empty_cases) if cases]
-        sample = (self._gatherer and self._gatherer.sample) or []
-        found = cases_like([*chain(*gathered, sample, self._parted_cases.values())], row)
+        found = cases_like(self._cases.all(), row)
         return found[0].feeds if found else None
 
     def _perturb(self) -> Runner | None:
@@ -257,130 +257,125 @@ class Verifier:
             self._perturbed = self._runners.runner(source, is_candidate=True)
         return self._perturbed
 
-    def _judge(
-        self,
-        artifact: Artifact,
-        numerics: Numerics,
-        signature: bool,
-        bits: bool,
-        like: Row | None,
-        libraries: tuple[str, ...],
-        is_proven: bool,
-    ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
-        cases = self._gathered()
+    def _judge(self, request: ComparisonRequest) -> Verdict:
+        """The verdict, without the device and the costs."""
+        cases = self._cases.gathered()
         if cases.crash is not None:
             raise cases.crash
-        model = artifact.corrected()
-        changes: list[Change] = []
-        if signature:
-            distrusted = wrongly_declared(self._signature, cases.found)
-            changes = diff(self._required_signature, Signature.of(model), distrusted=distrusted)
+        changes = self._interface_changes(request, cases)
         if any(change.kind in ("gone", "new") for change in changes):
-            return [], changes, cases.skipped, None
-        kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
-        forms = [None, kernels] if libraries else [None]
-        if self._memory_refusal is not None:
-            arguments = self._artifact.model(), model, self._inputs, numerics, self.seconds / 2
-            rows, skipped, refusal, parted = compare_in_parts(*arguments, self._runners, **self._limits)
-            self._parted_cases |= {(case.binding, case.distribution): case for case in parted}
-            if self._empty and refusal is None:
-                skipped.append(Skipped("dims of size 0", "memory", "parts run on sizes of at least 1"))
-            return rows, changes, skipped, refusal
-        if cases.slow:
-            return [], changes, cases.skipped, self.refusal
-        if cases.refusal is not None:
-            rows = [
-                replace(row, libraries=form is not None)
-                for form in forms
-                for row in load_failures(
-                    self._original, self._runners.candidate(artifact.source, model, form)
-                )
-            ]
-            return rows, changes, cases.skipped, self.refusal
-        gatherer = self._gatherer
-        assert gatherer is not None, "the original has inputs, and runs"
-        if not is_proven:
-            self._add_further()
-        outputs = [port.name for port in self._signature.outputs]
-        references = (self._reference, Reference(artifact.model))
-        rows = []
-        for form in forms:
-            runs = self._runners.candidate(artifact.source, model, form)
-            comparison = CandidateComparison(
-                outputs,
-                runs,
-                numerics,
-                self._output_traits,
-                self._rounding,
-                self._original,
-                references,
-                bits=bits,
-                draws_random=self._random.draws,
-                not_random=self._random.indices and self._random.indices - randomness_of(model).indices,
-                empties=self._empties,
-                perturbed=self._perturb,
-                unreliable=self._unreliable_in,
-                unsteady=partial(self._unsteady_in, cases, self._original),
+            verdict = Verdict(skipped=tuple(cases.skipped))
+        elif self._memory_refusal is not None:
+            verdict = self._compare_in_parts(request)
+        elif cases.refusal is not None:
+            rows = () if cases.slow else self._compare_loading(request)
+            verdict = Verdict(rows, skipped=tuple(cases.skipped), unverifiable=self.refusal)
+        else:
+            verdict = self._compare_runs(request, cases)
+        return replace(verdict, signature=tuple(map(str, changes)))
+
+    def _interface_changes(self, request: ComparisonRequest, cases: Cases) -> list[Change]:
+        """The changes of the required interface; none if the request excludes it."""
+        model = request.model  # a candidate that can't be read is an error in any case
+        if not request.signature:
+            return []
+        distrusted = wrongly_declared(self._signature, cases.found)
+        return diff(self._required_signature, Signature.of(model), distrusted=distrusted)
+
+    def _compare_in_parts(self, request: ComparisonRequest) -> Verdict:
+        """Compare models that do not fit into memory as a whole."""
+        rows, skipped, refusal, cases = compare_in_parts(
+            self._artifact.model(),
+            request.model,
+            self._inputs,
+            request.numerics,
+            self.seconds / 2,
+            self._runners,
+            **self._limits,
+        )
+        self._cases.keep_cases_of_parts(cases)
+        if self._empty and refusal is None:
+            skipped.append(Skipped("dims of size 0", "memory", "parts run on sizes of at least 1"))
+        return Verdict(tuple(rows), skipped=tuple(skipped), unverifiable=refusal)
+
+    def _compare_loading(self, request: ComparisonRequest) -> tuple[Row, ...]:
+        """Compare models by loading alone, because the original runs on no inputs."""
+        return tuple(
+            replace(row, libraries=choice is not None)
+            for choice in self._choices(request)
+            for row in load_failures(
+                self._original, self._runners.candidate(request.artifact.source, request.model, choice)
             )
+        )
+
+    def _compare_runs(self, request: ComparisonRequest, cases: Cases) -> Verdict:
+        """Compare models on all ``cases``, and on further ones unless the rewrites are proven exact."""
+        is_proven, rows = request.is_proven, list[Row]()
+        if not is_proven:
+            self._cases.add_further()
+        for choice in self._choices(request):
+            comparison = self._comparison(request, choice, cases)
             known = len(cases.found)
-            found = comparison.rows(cases_like(cases.found, like))
+            found = comparison.rows(cases_like(cases.found, request.like))
             if is_proven:
-                found += comparison.rows(gatherer.sampled())
-            if is_proven and not _is_same_without_optimizations(found):
-                is_proven = False
-                self._add_further()
-                compared = {(row.binding, row.distribution, row.level) for row in found}
-                found += [
-                    row
-                    for row in comparison.rows(cases.found[known:])
-                    if (row.binding, row.distribution, row.level) not in compared
-                ]
-            if self._empty and (like is None or not found):
-                empty = self._gathered_empty(cases)
-                if isinstance(runs, Runs):
-                    runs = self._runners.candidate(artifact.source, model, form, empty=True)
-                unsteady = partial(self._unsteady_in, empty, self._empty_original())
-                comparison = replace(comparison, candidate=runs, original=None, unsteady=unsteady)
-                found += comparison.rows(cases_like(empty.found, like))
-            rows += found if form is None else [replace(row, libraries=True) for row in found]
-        gathered = [one for one in (cases, self._empty_cases) if one is not None]
+                found += comparison.rows(self._cases.sampled())
+                is_proven = _is_same_without_optimizations(found)
+                if not is_proven:
+                    self._cases.add_further()
+                    compared = {_identity(row) for row in found}
+                    further = comparison.rows(cases.found[known:])
+                    found += [row for row in further if _identity(row) not in compared]
+            if self._empty and (request.like is None or not found):
+                found += self._empty_rows(request, choice, comparison)
+            rows += [replace(row, libraries=choice is not None) for row in found]
         skipped = [
             one
-            for known in gathered
-            for one in known.skipped
-            if one.distribution != "huge" or numerics is Numerics.EXACT
+            for gathered in self._cases.known
+            for one in gathered.skipped
+            if one.distribution != "huge" or request.numerics is Numerics.EXACT
         ]
-        if is_proven and gatherer.has_further:
+        if is_proven and self._cases.has_further:
             skipped.append(Skipped("other kinds of values", PROVEN_EXACT, "every rewrite preserves all bits"))
-        return rows, changes, skipped, None if rows else f"{ORIGINAL_FAILS} in repeated runs"
+        unverifiable = None if rows else f"{ORIGINAL_FAILS} in repeated runs"
+        return Verdict(tuple(rows), skipped=tuple(skipped), unverifiable=unverifiable)
 
-    def _gathered(self) -> Cases:
-        if self._cases is None:
-            refusal = self._memory_refusal or self._unfeedable
-            if self._inputs is None or refusal is not None:
-                self._cases = Cases(refusal=refusal)
-            else:
-                self._gatherer = CaseGatherer(
-                    self._inputs,
-                    self._original,
-                    random=self._random.varies,
-                    seconds=self.seconds / 2,
-                    quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
-                    is_single=self._runners.memory_plan.sessions.is_single,
-                    **self._limits,
-                )
-                self._gatherer.add_ordinary()
-                self._cases = self._gatherer.cases
-                share_random_outputs(self._cases.found, self._random)
-                if self._cases.found:
-                    self._cases.skipped += self._runners.memory_plan.left_out
-        return self._cases
+    def _choices(self, request: ComparisonRequest) -> list[SessionChoice | None]:
+        """The session options of the candidate: without, and with its libraries."""
+        if not request.libraries:
+            return [None]
+        return [None, SessionChoice(libraries=request.libraries, cpu_level=self._cpu_level)]
 
-    def _add_further(self) -> None:
-        """Add the cases of further distributions."""
-        if self._gatherer is not None and self._gatherer.has_further:
-            self._gatherer.add_further()
-            share_random_outputs(self._gatherer.cases.found, self._random)
+    def _comparison(
+        self, request: ComparisonRequest, choice: SessionChoice | None, cases: Cases
+    ) -> CandidateComparison:
+        """The comparison of a candidate, under the session options ``choice``, on ``cases``."""
+        return CandidateComparison(
+            [port.name for port in self._signature.outputs],
+            self._runners.candidate(request.artifact.source, request.model, choice),
+            request.numerics,
+            self._output_traits,
+            self._rounding,
+            self._original,
+            (self._reference, request.reference),
+            bits=request.bits,
+            draws_random=self._random.draws,
+            not_random=self._random.indices and self._random.indices - randomness_of(request.model).indices,
+            empties=self._empties,
+            perturbed=self._perturb,
+            unreliable=self._unreliable_in,
+            unsteady=partial(self._unsteady_in, cases, self._original),
+        )
+
+    def _empty_rows(
+        self, request: ComparisonRequest, choice: SessionChoice | None, comparison: CandidateComparison
+    ) -> list[Row]:
+        """The rows of the cases with dims of size 0, by the settings of ``comparison``."""
+        empty, runs = self._cases.empty(), comparison.candidate
+        if isinstance(runs, Runs):
+            runs = self._runners.candidate(request.artifact.source, request.model, choice, empty=True)
+        unsteady = partial(self._unsteady_in, empty, self._cases.empty_original())
+        comparison = replace(comparison, candidate=runs, original=None, unsteady=unsteady)
+        return comparison.rows(cases_like(empty.found, request.like))
 
     def _unreliable_in(self, case: Case) -> Unreliable:
         """Outputs that onnxruntime computes wrongly in ``case`` because of empty tensors, cached."""
@@ -393,23 +388,12 @@ class Verifier:
         """Whether outputs change from run to run, although no operator draws random numbers."""
         return not self._random.draws and find_unsteady_outputs(case, cases, original)
 
-    def _empty_original(self) -> Runner:
-        """The original for dims of size 0, in a child."""
-        if self._empty_runner is None:
-            isolated = self._runners.isolated
-            source = self._artifact.source
-            self._empty_runner = self._original if isolated else self._runners.runner(source, isolated=True)
-        return self._empty_runner
-
-    def _gathered_empty(self, cases: Cases) -> Cases:
-        if self._empty_cases is None:
-            assert self._inputs is not None
-            self._empty_cases = empty_cases(
-                self._inputs, self._empty_original(), cases, random=self._random.varies
-            )
-        return self._empty_cases
-
 
 def _is_same_without_optimizations(rows: Sequence[Row]) -> bool:
     """Whether all comparisons agree, those of sessions without optimizations in every bit."""
     return bool(rows) and all(row.ok and (row.identical or row.level != "off") for row in rows)
+
+
+def _identity(row: Row) -> tuple[str, str, str]:
+    """The inputs and the optimization level of ``row``."""
+    return row.binding, row.distribution, row.level
