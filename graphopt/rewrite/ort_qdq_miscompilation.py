@@ -15,13 +15,15 @@ onnxruntime 1.31 fails or changes results in four cases:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import field
+from itertools import islice
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.rewrite.proposed_rewrite import ProposedRewrite
 from graphopt.util.lazy_dataclass import dataclass
 
 #: The operators after which onnxruntime inserts pairs.
@@ -69,13 +71,18 @@ class View:
         known = node is not None and (node.graph is self.graph or any(node is one for one in self.made))
         return node if known else None
 
-    def readers(self, value: ir.Value) -> list[ir.Node]:
-        """The readers of ``value``, including readers in bodies, each once."""
-        found: dict[ir.Node, None] = {}
+    def readers(self, value: ir.Value) -> Iterator[ir.Node]:
+        """The readers of ``value``, including readers in bodies, each once.
+
+        A value may have thousands, but most callers stop at the second.
+        """
+        found: set[ir.Node] = set()
         for source in self._replaced_by(value):
-            found |= dict.fromkeys(node for node in ir.readers(source) if node not in self.removed)
-        found |= dict.fromkeys(node for node in self.made if any(one is value for one in node.inputs))
-        return list(found)
+            for node in ir.readers(source):
+                if node not in self.removed and node not in found:
+                    found.add(node)
+                    yield node
+        yield from (node for node in self.made if any(one is value for one in node.inputs))
 
     def is_output(self, value: ir.Value) -> bool:
         """Whether ``value`` is a graph output."""
@@ -150,18 +157,36 @@ def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
     above = view.producer(source)
     if source is None or above is None or _is(above, "DequantizeLinear", domains=_DOMAINS):
         return False
-    readers: list[ir.Node] = []
-    same, back = [source], []
-    for node in view.readers(source):  # onnxruntime removes Transposes that cancel each other
-        undone = [user for user in view.readers(node.outputs[0]) if _undoes(user, node)]
-        same += [user.outputs[0] for user in undone]
-        back += undone
-        left = node is mover or len(undone) < len(view.readers(node.outputs[0]))
-        readers += [node] if left or not undone or view.is_output(node.outputs[0]) else []
-    readers += [node for value in same[1:] for node in view.readers(value)]
-    outside = [node for node in readers if node.graph not in (view.graph, None)]
-    shared = len(readers) - len(outside) == 1 and (bool(outside) or any(map(view.is_output, same)))
-    return shared and _is_quantized(view, mover, back)
+    if not _is_quantized(view, mover):
+        return False
+    same, has_inside, has_outside = [source], False, False
+    for node in _remaining_readers(view, mover, same):
+        if node.graph not in (view.graph, None):
+            has_outside = True
+        elif has_inside:
+            return False
+        else:
+            has_inside = True
+    return has_inside and (has_outside or any(map(view.is_output, same)))
+
+
+def _remaining_readers(view: View, mover: ir.Node, same: list[ir.Value]) -> Iterator[ir.Node]:
+    """The readers of the only value in ``same``, after onnxruntime removed Transposes that cancel each other.
+
+    Adds the results of the second Transposes to ``same``.
+    """
+    for node in view.readers(same[0]):
+        is_left, undone = node is mover, []
+        for user in view.readers(node.outputs[0]) if _is(node, "Transpose") else ():
+            if _undoes(user, node):
+                undone.append(user.outputs[0])
+            else:
+                is_left = True
+        same += undone
+        if is_left or not undone or view.is_output(node.outputs[0]):
+            yield node
+    for value in same[1:]:
+        yield from view.readers(value)
 
 
 def _undoes(node: ir.Node, mover: ir.Node) -> bool:
@@ -179,11 +204,17 @@ def _undoes(node: ir.Node, mover: ir.Node) -> bool:
     return [perm[axis] for axis in second.as_ints()] == sorted(perm)
 
 
-def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> bool:
-    """Whether a QuantizeLinear is the only reader of ``mover`` except ``ignored``, perhaps through movers."""
+def _is_quantized(view: View, mover: ir.Node) -> bool:
+    """Whether a QuantizeLinear is the only reader of ``mover``, perhaps through movers.
+
+    Readers that undo ``mover`` do not count.
+    """
+    first = mover
     while True:
-        readers = [node for node in view.readers(mover.outputs[0]) if node not in ignored]
-        if view.is_output(mover.outputs[0]) or len(readers) != 1:
+        output = mover.outputs[0]
+        others = (node for node in view.readers(output) if mover is not first or not _undoes(node, mover))
+        readers = list(islice(others, 2))
+        if view.is_output(output) or len(readers) != 1:
             return False
         mover = readers[0]
         if not _is(mover, *MOVERS) or mover.graph not in (view.graph, None):
@@ -217,18 +248,19 @@ def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> 
     if not _is(first, "QuantizeLinear", domains=_DOMAINS) or cx.edit.scopes.holder(view.graph) is not None:
         return None
     assert first is not None
-    if _readers(view, first) != [dequantize]:
+    if _only_reader(view, first) is not dequantize:
         return None
-    quantize = _readers(view, dequantize)
-    if len(quantize) != 1 or not _is(quantize[0], "QuantizeLinear", domains=_DOMAINS):
+    quantize = _only_reader(view, dequantize)
+    if quantize is None or not _is(quantize, "QuantizeLinear", domains=_DOMAINS):
         return None
-    last = _readers(view, quantize[0])
-    if not last or not all(_is(node, "DequantizeLinear", domains=_DOMAINS) for node in last):
+    readers = list(_readers(view, quantize))
+    last = [node for node in readers if node is not None and _is(node, "DequantizeLinear", domains=_DOMAINS)]
+    if not last or len(last) < len(readers):
         return None
-    pairs = [_parameters(cx, view, node) for node in (first, dequantize, quantize[0], *last)]
+    pairs = [_parameters(cx, view, node) for node in (first, dequantize, quantize, *last)]
     if None in pairs or pairs[0] != pairs[1] or any(other != pairs[2] for other in pairs[3:]):
         return None
-    return quantize[0] if pairs[0] != pairs[2] else None
+    return quantize if pairs[0] != pairs[2] else None
 
 
 def _producer(view: View, node: ir.Node) -> ir.Node | None:
@@ -239,21 +271,29 @@ def _producer(view: View, node: ir.Node) -> ir.Node | None:
     return above
 
 
-def _readers(view: View, node: ir.Node) -> list[ir.Node]:
+def _only_reader(view: View, node: ir.Node) -> ir.Node | None:
+    """The only reader of ``node``, ignoring nodes that onnxruntime removes."""
+    readers = list(islice(_readers(view, node), 2))
+    return readers[0] if len(readers) == 1 else None
+
+
+def _readers(view: View, node: ir.Node) -> Iterator[ir.Node | None]:
     """The readers of ``node``, ignoring nodes that onnxruntime removes.
 
-    Empty if the result is a graph output, or read in a body.
+    Yields ``None`` for a graph output, and for each reader in a body.
     """
-    found: list[ir.Node] = []
     pending = [node]
     while pending:
         output = pending.pop().outputs[0]
-        readers = view.readers(output)
-        if view.is_output(output) or any(reader.graph not in (view.graph, None) for reader in readers):
-            return []
-        for reader in readers:
-            (pending if _is(reader, *_DROPPED) else found).append(reader)
-    return found
+        if view.is_output(output):
+            yield None
+        for reader in view.readers(output):
+            if reader.graph not in (view.graph, None):
+                yield None
+            elif _is(reader, *_DROPPED):
+                pending.append(reader)
+            else:
+                yield reader
 
 
 def _parameters(cx: Context, view: View, node: ir.Node) -> tuple[float, int] | None:
@@ -280,27 +320,14 @@ def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
     return [node for node in found if node not in view.removed]
 
 
-def would_miscompile(
-    cx: Context,
-    root: ir.Node,
-    values: Sequence[ir.Value | None],
-    matched: Sequence[ir.Node] = (),
-    made: tuple[ir.Node, ...] = (),
-    *,
-    workaround: bool,
-) -> bool:
-    """Whether onnxruntime would miscompile quantized values after a rewrite, but not before it.
+def would_miscompile(cx: Context, rewrite: ProposedRewrite) -> bool:
+    """Whether onnxruntime would miscompile quantized values after ``rewrite``, but not before it.
 
-    Args:
-        root: the node whose outputs are replaced by ``values``.
-        matched: nodes that are removed if they become unused; ``root`` is always removed.
-        made: their replacement, not in the graph yet.
-        workaround: a later rule moves operators before a DequantizeLinear, so that the model loads.
+    A workaround moves operators before a DequantizeLinear, so that a model that fails to load is loaded.
     """
-    replacements = {
-        old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old
-    }
-    removed = _nodes_to_remove(root, matched, made, replacements)
+    root, matched, made = rewrite.root, rewrite.matched, tuple(rewrite.made)
+    replacements, workaround = rewrite.replacements(), rewrite.is_followed_by_workaround
+    removed = _nodes_to_remove(rewrite, replacements)
     concerned = dict.fromkeys((root, *matched, *made, *removed))
     touched = dict.fromkeys(value for node in concerned for value in (*node.inputs, *node.outputs))
     touched |= dict.fromkeys(replacements.values())
@@ -349,15 +376,12 @@ def _faults(
 
 
 def _nodes_to_remove(
-    root: ir.Node,
-    matched: Sequence[ir.Node],
-    made: tuple[ir.Node, ...],
-    replacements: Mapping[ir.Value, ir.Value],
+    rewrite: ProposedRewrite, replacements: Mapping[ir.Value, ir.Value]
 ) -> dict[ir.Node, None]:
-    """The nodes that a rewrite makes unused: ``root``, some of ``matched``, and their producers."""
-    kept = {value for node in made for value in node.inputs} | set(replacements.values())
+    """The nodes that a rewrite makes unused: the root, some of the matched ones, and their producers."""
+    kept = {value for node in rewrite.made for value in node.inputs} | set(replacements.values())
     removed: dict[ir.Node, None] = {}
-    pending = [*matched, root]
+    pending = [*rewrite.matched, rewrite.root]
     while pending:
         node = pending.pop()
         if node.graph is None or node in removed:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite.ort_qdq_miscompilation import MAX_READERS
+from graphopt.rewrite.proposed_rewrite import ProposedRewrite
 
 _DOMAINS = ("", ir.MICROSOFT)
 
 
-def would_fail(
-    cx: Context, root: ir.Node, values: Sequence[ir.Value | None], made: Sequence[ir.Node] = ()
-) -> bool:
-    """Whether a product would fail after a rewrite, but not before it.
-
-    Args:
-        root: the node whose outputs are replaced by ``values``.
-        made: their replacement, not in the graph yet.
-    """
-    replaced = {old: new for old, new in zip(root.outputs, values, strict=False) if new is not None}
+def would_fail(cx: Context, rewrite: ProposedRewrite) -> bool:
+    """Whether a product would fail after ``rewrite``, but not before it."""
+    replaced, made = rewrite.replacements(), rewrite.made
     readers = (node for old in replaced for node in islice(ir.readers(old), MAX_READERS))
     products = [node for node in (*made, *readers) if _is_product(node)]
     return any(_fails(cx, node, replaced) for node in products) and not any(
-        _fails(cx, node, {}) for node in (root, *products) if _is_product(node) and node not in made
+        _fails(cx, node, {}) for node in (rewrite.root, *products) if _is_product(node) and node not in made
     )
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation, ort_qdq_products
 from graphopt.rewrite.match import Match
+from graphopt.rewrite.ort_vetoes import OrtVetoes
+from graphopt.rewrite.proposed_rewrite import ProposedRewrite
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
@@ -26,9 +27,6 @@ _REWRITES_PER_NODE = 20
 _LATEST = 100
 #: The error also names each rule that made at least this many of these rewrites.
 _RIVALRY = 10
-_LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
-_CANT_MULTIPLY = "onnxruntime could not run a product of the dequantized values"
-_MISCOMPILES = "onnxruntime would miscompile the quantized values around it"
 
 
 @checked
@@ -49,7 +47,7 @@ class _Run:
         self._cx = cx
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = ort_qdq_miscompilation.has_quantizers(cx)
+        self._vetoes = OrtVetoes(cx)
         self._reads = ir.read_record_of(cx.model)
         for graph in cx.graphs:
             # rules of the caller may inspect nodes at any distance
@@ -115,33 +113,16 @@ class _Run:
             cx.refuse(result)
             return False
         values = result if isinstance(result, tuple) else (result,)
-        if self._quantized and self._would_miscompile(match, builder, values):
+        rewrite = ProposedRewrite(root, values, match.nodes, builder.made, self._index.has_workaround)
+        if (reason := self._vetoes.reason_against(rewrite)) is not None:
             builder.discard()
-            cx.refuse(match.no(_MISCOMPILES))
-            return False
-        if self._quantized and ort_qdq_products.would_fail(cx, root, values, builder.made):
-            builder.discard()
-            cx.refuse(match.no(_CANT_MULTIPLY))
-            return False
-        if any(
-            new is not None and ort_lost_outputs.is_lost(old, new)
-            for old, new in zip(root.outputs, values, strict=False)
-        ):
-            builder.discard()
-            cx.refuse(match.no(_LOST))
+            cx.refuse(match.no(reason))
             return False
         if not self._is_progress(root, values) or (action := cx.begin_rewrite(rule.name, root)) is None:
             builder.discard()
             return False
         self._commit(action, match, builder, values, is_fusion=rule.is_fusion)
         return True
-
-    def _would_miscompile(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
-        """Whether onnxruntime would miscompile quantized values around the result."""
-        workaround = self._index.has_workaround
-        return ort_qdq_miscompilation.would_miscompile(
-            self._cx, match.root, values, match.nodes, builder.made, workaround=workaround
-        )
 
     def _is_progress(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether replacing the root does more than replace an Identity by an Identity."""

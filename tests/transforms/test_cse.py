@@ -126,6 +126,24 @@ def test_body_reuses_an_outer_value() -> None:
     assert sum(node.op_type == "Exp" for node in ir.walk_nodes(model.graph)) == 1
 
 
+@pytest.mark.parametrize(("scale", "merged"), [("0.5", True), ("0.3", False)])
+def test_merging_never_leaves_two_pairs_that_onnxruntime_makes_one(scale: str, merged: bool) -> None:
+    model = parse(f"""
+        g (float[N] x) => (float[N] y, float[N] w)
+        <float s = {{0.5}}, float s2 = {{{scale}}}, uint8 z = {{128}}>
+        {{
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            p = QuantizeLinear(d, s2, z)
+            r = QuantizeLinear(d, s2, z)
+            y = DequantizeLinear(p, s2, z)
+            w = DequantizeLinear(r, s2, z)
+        }}
+    """)
+    run_pipeline(model, "cse")
+    assert ops(model).count("QuantizeLinear") == (2 if merged else 3)
+
+
 def test_values_with_equal_known_contents_are_merged() -> None:
     model = parse(
         """g (float[N,M] x, float[M,K] w, float[N,K] z) => (int64[2] s, int64[1] t, int64[2] u)

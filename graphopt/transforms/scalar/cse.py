@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable
 from dataclasses import field
 from typing import ClassVar
@@ -11,7 +10,8 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
-from graphopt.rewrite import ort_lost_outputs, ort_qdq_miscompilation
+from graphopt.rewrite.ort_vetoes import OrtVetoes
+from graphopt.rewrite.proposed_rewrite import ProposedRewrite
 from graphopt.util.lazy_dataclass import dataclass
 
 
@@ -34,7 +34,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = ort_qdq_miscompilation.has_quantizers(cx)
+        vetoes = OrtVetoes(cx)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -45,13 +45,12 @@ class CommonSubexpressionElimination(Pass):
                     if nested:
                         pending.extend((body, _Scope(scope, node)) for body in nested)
                     else:
-                        self._visit(node, scope, cx, quantized)
+                        self._visit(node, scope, cx, vetoes)
 
-    def _visit(self, node: ir.Node, scope: _Scope, cx: Context, quantized: bool) -> None:
+    def _visit(self, node: ir.Node, scope: _Scope, cx: Context, vetoes: OrtVetoes) -> None:
         keys = [key for key in (_key(node, cx), _contents_key(node, cx)) if key is not None]
         first = next((found for key in keys if (found := scope.find(key)) is not None), None)
-        merges = first is not None and _can_merge(node, first, cx)
-        if first is None or not merges or (quantized and _would_miscompile(node, first, cx)):
+        if first is None or not _can_merge(node, first, cx, vetoes):
             for key in keys:
                 scope.representatives.setdefault(key, node)
             return
@@ -87,31 +86,19 @@ class _Scope:
         return None
 
 
-def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
-    """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
-    few = itertools.islice(
-        ir.readers(first.outputs[0]), ort_qdq_miscompilation.MAX_READERS
-    )  # the miscompilation check visits at most so many readers
-    if not any(
-        user.op_type in ort_qdq_miscompilation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))
-    ):
-        return False
-    return ort_qdq_miscompilation.would_miscompile(cx, node, first.outputs, workaround=True)
-
-
-def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
+def _can_merge(node: ir.Node, first: ir.Node, cx: Context, vetoes: OrtVetoes) -> bool:
     """Whether merging saves a node, and exposes no reader to a wrong declared shape.
 
     Merging saves nothing if an Identity is needed to keep the name of an output. onnxruntime relies on the
     declared shapes of outputs, so readers of a value without a declared shape must not read an output with a
     wrong one.
     """
-    return all(
-        cx.edit.can_replace(old, new)
-        and (not new.is_graph_output() or cx.edit.trusts_shape(new))
-        and not ort_lost_outputs.is_lost(old, new)
+    is_possible = all(
+        cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.trusts_shape(new))
         for old, new in zip(node.outputs, first.outputs, strict=True)
     )
+    rewrite = ProposedRewrite(node, first.outputs, is_followed_by_workaround=True)
+    return is_possible and vetoes.reason_against(rewrite) is None
 
 
 def _key(node: ir.Node, cx: Context) -> Hashable | None:
