@@ -13,7 +13,7 @@ from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks.broadcasting import keeps_shape
-from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.operands import computed_by, producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -84,7 +84,7 @@ def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
     A Softmax along the same axis does not: its largest elements are either far apart, or as close as in its
     operand.
     """
-    softmax, node = producer_of(x, "Softmax"), numeric_safety.computed_by(x)
+    softmax, node = producer_of(x, "Softmax"), computed_by(x)
     if softmax is not None and m.attribute(softmax, "axis") == axis:
         return False
     return node is not None and node.domain == "" and node.op_type in traits.BOUNDED | {"Softplus"}

@@ -12,8 +12,8 @@ from graphopt.rewrite import Approximates, Builder, Exact, Match, Outcome, Reass
 from graphopt.rules.building_blocks import ort_fusions as fusions
 from graphopt.rules.building_blocks.broadcasting import keeps_shape, require_right_alignment
 from graphopt.rules.building_blocks.computed_constants import affordable
+from graphopt.rules.building_blocks.denormals import never_denormal
 from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
-from graphopt.rules.building_blocks.numeric_safety import never_denormal
 from graphopt.rules.building_blocks.operands import other_operand
 
 # Neutral elements ----------------------------------------------------------------------------

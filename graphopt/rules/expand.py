@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.building_blocks import numeric_safety
+from graphopt.rules.building_blocks import position_dependence
 from graphopt.rules.building_blocks.operands import producer_of
 
 _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADIC_ELEMENTWISE)
@@ -25,13 +25,13 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADI
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Expand(x), y) → f(x, y), if f broadcasts x to the same shape."""
-    if numeric_safety.depends_on_place(m, m.root):
+    if position_dependence.depends_on_position(m, m.root):
         return m.no(f"the bits of onnxruntime's {m.root.op_type} depend on shapes", m.root.outputs[0])
     return _without_expands(op, m, xs)
 
 
 @rule(
-    lambda op, xs: op.one_of("Max", "Mean", "Min", "Mod", "Pow", "Where")(xs.rest()),
+    lambda op, xs: op.one_of(*position_dependence.sometimes_dependent(_BROADCASTING))(xs.rest()),
     numerics=Reassociates,
     producers=("Expand",),
 )
@@ -40,7 +40,7 @@ def expand_before_selection(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> 
 
     Not exact: the shapes decide whether onnxruntime (1.31) returns 0.0 for -0.0, and how it rounds a Pow.
     """
-    if numeric_safety.is_integer_power(m, m.root):
+    if position_dependence.is_integer_power(m, m.root):
         return m.no("the overflow of an integer power depends on shapes", m.root.outputs[0])
     return _without_expands(op, m, xs)
 

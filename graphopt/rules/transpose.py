@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.building_blocks import numeric_safety, quantizers
+from graphopt.rules.building_blocks import numeric_safety, position_dependence, quantizers
 from graphopt.rules.building_blocks import ort_fusions as fusions
 from graphopt.rules.building_blocks.axes import (
     axes_of,
@@ -89,7 +89,7 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
 )
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
-    if numeric_safety.depends_on_place(m, m.root):
+    if position_dependence.depends_on_position(m, m.root):
         return m.no(
             f"the bits of onnxruntime's {m.root.op_type} depend on positions in memory", m.root.outputs[0]
         )
@@ -97,7 +97,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 @rule(
-    lambda op, xs: op.one_of("Max", "Mean", "Min", "Mod", "Pow", "PRelu", "Where")(xs.rest()),
+    lambda op, xs: op.one_of(*position_dependence.sometimes_dependent(_JOINS))(xs.rest()),
     numerics=Reassociates,
     producers=("Transpose",),
 )
@@ -106,7 +106,7 @@ def join_transposes_before_extremum(op: Builder, m: Match, xs: tuple[ir.Value, .
 
     Not exact: in onnxruntime (1.31), the sign of a zero and the rounding depend on the position in memory.
     """
-    if numeric_safety.is_integer_power(m, m.root):
+    if position_dependence.is_integer_power(m, m.root):
         return m.no("the overflow of an integer power depends on shapes", m.root.outputs[0])
     return _joined(op, m, xs)
 

@@ -19,3 +19,8 @@ INTEGERS = frozenset(
         ir.DataType.UINT64,
     }
 )
+
+
+def is_integer_or_bool(dtype: ir.DataType | None) -> bool:
+    """Whether ``dtype`` is known to be an integer type, of any width, or bool."""
+    return dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL)

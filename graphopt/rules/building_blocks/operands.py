@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Any
 
 from graphopt import ir
+from graphopt.ops import traits
 from graphopt.rewrite import Match
 
 
@@ -28,6 +29,14 @@ def producer_of(
         return None
     if (op_types and node.op_type not in op_types) or (graph is not None and node.graph is not graph):
         return None
+    return node
+
+
+def computed_by(value: ir.Value) -> ir.Node | None:
+    """The node that computes the elements of ``value``, before any views."""
+    node = value.producer()
+    while node is not None and node.domain == "" and node.op_type in traits.VIEW:
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
     return node
 
 

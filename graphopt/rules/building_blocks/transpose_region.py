@@ -7,7 +7,7 @@ from dataclasses import field
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.building_blocks import numeric_safety, quantizers
+from graphopt.rules.building_blocks import position_dependence, quantizers
 from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap, mover_of
@@ -81,9 +81,9 @@ class Region:
         mover = mover_of(self.m, node)
         if mover is None:
             return False
-        if self.exact and (mover.reduces or numeric_safety.depends_on_place(self.m, node)):
+        if self.exact and (mover.reduces or position_dependence.depends_on_position(self.m, node)):
             return False
-        if numeric_safety.is_integer_power(self.m, node):
+        if position_dependence.is_integer_power(self.m, node):
             return False
         return self.m.rank(node.outputs[0]) == len(self.perm) and mover.lets_pass(self.m, node, self.perm)
 

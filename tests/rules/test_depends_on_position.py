@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
-from graphopt.rules.building_blocks import numeric_safety
+from graphopt.rules.building_blocks import position_dependence
 from graphopt.verification.output_comparison import identical
 from tests.model_testing import parse
 from tests.rules import rule_cases
@@ -31,6 +31,7 @@ _OTHERS = {
 
 def formulas() -> list[tuple[str, str]]:
     found = [(dtype, op) for dtype in ("float", "double") for op in (*_FLOAT_ONE, *_TWO, "Clip", "Cast")]
+    found += [("float16", op) for op in (*_FLOAT_ONE, *_TWO, "Cast") if op not in ("IsInf", "Relu")]
     integer = [op for op in (*_ONE, *_TWO, "Clip", "Cast", "Mod") if op not in ("Relu", "Sum")]
     found += [(dtype, op) for dtype in ("int32", "int64") for op in integer]
     return [*found, ("int32", "Relu"), ("float", "DequantizeLinear")]
@@ -38,7 +39,7 @@ def formulas() -> list[tuple[str, str]]:
 
 def model_of(dtype: str, op: str) -> Any:
     result = "bool" if op in _BOOLEAN else "double" if op == "Cast" else dtype
-    low = "{-2}" if dtype.startswith("int") else "{-2.0}"
+    low = "{-2}" if dtype.startswith("int") else "{49152}" if dtype == "float16" else "{-2.0}"  # bits of -2
     high = low.replace("-", "")
     names = "x, z" if op in (*_TWO, "Mod") else "x"
     body = _OTHERS.get(op, f"y = {op}({names})")
@@ -54,7 +55,7 @@ def is_independent(model: Any) -> bool:
         class Facts:
             dtype = staticmethod(cx.dtype)
 
-        return not numeric_safety.depends_on_place(Facts(), node)  # type: ignore[arg-type]
+        return not position_dependence.depends_on_position(Facts(), node)  # type: ignore[arg-type]
 
 
 def operands(dtype: np.dtype[Any], seed: int) -> np.ndarray:
