@@ -5,6 +5,7 @@ Usage: python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -271,6 +272,38 @@ def python_page() -> str:
     return _marked("python.md", {"options": lines})
 
 
+def robustness_page() -> str:
+    """The page on robustness, with the table of the behaviour of onnxruntime that modules depend on."""
+    rows = [f"| `{path}` | {_cell(sentence)} |" for path, sentence in ort_behaviour()]
+    return _marked("robustness.md", {"onnxruntime": ["| module | onnxruntime |", "|---|---|", *rows]})
+
+
+def ort_behaviour() -> list[tuple[str, str]]:
+    """Docstrings and comments that name a version of onnxruntime, from there to the end of the paragraph."""
+    found = []
+    for path in sorted((DOCS.parent / "graphopt").rglob("*.py")):
+        for paragraph in _paragraphs(path.read_text(encoding="utf-8")):
+            sentences = re.split(r"(?<=\.) ", paragraph)
+            first = next((i for i, text in enumerate(sentences) if _ORT_VERSION.search(text)), None)
+            if first is not None:
+                found.append((path.relative_to(DOCS.parent).as_posix(), " ".join(sentences[first:])))
+    return found
+
+
+_ORT_VERSION = re.compile(r"\bonnxruntime\S*( optimizer)? \(?\d+\.\d+")
+
+
+def _paragraphs(source: str) -> list[str]:
+    """The paragraphs of docstrings and comments, each in one line, with the list that it introduces."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            found += re.split(r"(?<!:)\n\n", ast.get_docstring(node) or "")
+    comments = re.findall(r"(?:^ *#.*\n)+", source, re.MULTILINE)
+    found += [re.sub(r"^ *#:? ?", "", comment, flags=re.MULTILINE) for comment in comments]
+    return [re.sub(r"\s+(- )?", " ", paragraph).strip().replace("``", "`") for paragraph in found]
+
+
 def _marked(page: str, made: dict[str, list[str]]) -> str:
     """The text of ``page`` with the lines ``made`` between the markers of their names."""
     text = (DOCS / page).read_text(encoding="utf-8")
@@ -478,6 +511,7 @@ PAGES = {
     "peers.md": peers_page,
     "gradients.md": gradients_page,
     "diagnostics.md": diagnostics_page,
+    "robustness.md": robustness_page,
     "trace-schema.json": trace_schema,
 }
 
