@@ -129,6 +129,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def beginning(text: str, width: int) -> str:
+    """``text``, or its beginning and ``…`` if it is longer than ``width`` characters."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def shortened(names: Iterable[str], limit: int) -> str:
     """The first ``limit`` names, and the number of the others."""
     names = list(names)

@@ -19,7 +19,7 @@ from graphopt.result_cache.explanation import Difference, nearest
 from graphopt.result_cache.local_level import KIND
 from graphopt.result_cache.stored_result import StoredResult
 from graphopt.util.disk_store import Entry, Store
-from graphopt.util.text_tables import Block, Table, counted, human_bytes, human_seconds
+from graphopt.util.text_tables import Block, Table, beginning, counted, human_bytes, human_seconds
 
 EXAMPLE = """
 graphopt cache ls
@@ -188,9 +188,7 @@ def _explanation(result: StoredResult, pairs: list[Difference]) -> Iterator[Bloc
 
 
 def _shown(value: str | None) -> str:
-    if value is None:
-        return "none"
-    return value if len(value) <= _CHARACTERS else f"{value[: _CHARACTERS - 1]}…"
+    return "none" if value is None else beginning(value, _CHARACTERS)
 
 
 # verify and clear ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
-from graphopt.util.text_tables import Block, Table, counted, human_bytes
+from graphopt.util.text_tables import Block, Table, beginning, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.group_functions import Group
@@ -143,7 +143,7 @@ def _table(groups: Sequence[Group], verbose: int) -> Table:
     from graphopt.fusion.kernel_inventory import bytes_of
 
     def short(text: str) -> str:
-        return text if verbose or len(text) <= _TYPES else f"{text[: _TYPES - 1]}…"
+        return text if verbose else beginning(text, _TYPES)
 
     table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
     for group in groups:

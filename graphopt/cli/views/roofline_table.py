@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphopt.util.text_tables import Block, Table, counted
+from graphopt.util.text_tables import Block, Table, beginning, counted
 
 if TYPE_CHECKING:
     from graphopt.timing.machine_peaks import Peak, Peaks
@@ -93,4 +93,4 @@ def _short(text: str, width: int = _NAME) -> str:
 
 def _head(text: str, width: int = _NAME) -> str:
     """The beginning of an operator; names of native groups end with a digest."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return beginning(text, width)
