@@ -23,8 +23,6 @@ FUNCTIONS = "graphopt.functions"
 LOOSE_REFERENCES = "graphopt.loose_references"
 #: Key in ``tensor.meta``: the common value of all elements, or ``None``.
 _FILL = "graphopt.fill"
-#: The hint for a model file that is empty or truncated.
-AGAIN = "export or download the model again"
 #: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
 DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that training info updates.

@@ -13,13 +13,13 @@ import onnx
 
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.constants import AGAIN, DATA_FILES
+from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, codec_of
 from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Folders
 from graphopt.ir.io.foreign_formats import HEAD, folder_error, recognized
-from graphopt.ir.io.proto_conversion import check_header, from_proto_in
+from graphopt.ir.io.proto_conversion import EXPORT_AGAIN, check_header, from_proto_in
 from graphopt.util.file_search import mentions
 from graphopt.util.missing_files import no_such_file
 
@@ -118,7 +118,7 @@ def check_is_model(path: str | os.PathLike[str]) -> None:
 def _parse(path: Path) -> onnx.ModelProto:
     data = _read(path)
     if not data:
-        raise InvalidModel(f"{path} is empty", hint=AGAIN)
+        raise InvalidModel(f"{path} is empty", hint=EXPORT_AGAIN)
     try:
         proto = codec_of(path).load(data, str(path))
     except InvalidModel as error:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, causes, exhausted
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
-from graphopt.ir.constants import AGAIN, COPIED_OUTPUTS, FUNCTIONS, IR_VERSION, LOADED_WITH
+from graphopt.ir.constants import COPIED_OUTPUTS, FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.io import pack_opaque_parts
 from graphopt.ir.io.external_data import (
     Folders,
@@ -25,6 +25,9 @@ from graphopt.ir.io.wire_format import MAX_NESTING, nesting_depth
 from graphopt.ir.topological_order import sort_model
 from graphopt.ir.validation import check_model
 from graphopt.process.garbage_collection import collection_paused
+
+#: The hint for a model file that is empty or truncated.
+EXPORT_AGAIN = "export or download the model again"
 
 
 def from_proto(
@@ -129,7 +132,7 @@ def decode(data: bytes, where: str) -> onnx.ModelProto:
                 f"{where} nests bodies {depth} deep; protobuf, and therefore onnxruntime, fails at about"
                 f" {MAX_NESTING}"
             ) from error
-        raise InvalidModel(f"{where} is not an ONNX model, or it is truncated", hint=AGAIN) from error
+        raise InvalidModel(f"{where} is not an ONNX model, or it is truncated", hint=EXPORT_AGAIN) from error
     if not proto.HasField("graph"):
         raise InvalidModel(f"{where} is not an ONNX model")
     return proto
