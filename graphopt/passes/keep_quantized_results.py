@@ -29,22 +29,20 @@ class QuantizedPairs:
     joined: frozenset[ir.Node]
 
     @classmethod
-    def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
-        """The pairs of ``model``; ``None`` if it has no quantizers."""
+    def of(cls, cx: Context) -> QuantizedPairs | None:
+        """The pairs of the model; ``None`` if it has no quantizers."""
         if not ort_qdq_miscompilation.has_quantizers(cx):
             return None
-        return cls(frozenset(node for pair in _merged_pairs(model, cx) for node in pair))
+        return cls(frozenset(node for pair in _merged_pairs(cx) for node in pair))
 
     def protect(self, model: ir.Model, cx: Context) -> None:
         """Apply the workaround rules, and insert a Clip without bounds between pairs that would be merged.
 
         onnxruntime removes this Clip, but only after merging pairs.
         """
-        if any(
-            ort_qdq_miscompilation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph
-        ):
+        if any(ort_qdq_miscompilation.is_miscompiled(cx, node) for graph in cx.graphs for node in graph):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
-        for dequantize, quantize in list(_merged_pairs(model, cx)):
+        for dequantize, quantize in list(_merged_pairs(cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue
             cx.forget_reads()
@@ -58,9 +56,9 @@ class QuantizedPairs:
         cx.forget_reads()
 
 
-def _merged_pairs(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
+def _merged_pairs(cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
-    for graph in ir.graphs_of(model):
+    for graph in cx.graphs:
         for node in graph:
             # few quantized values are quantized again, so the search starts at a QuantizeLinear to visit
             # fewer nodes

@@ -140,7 +140,7 @@ class _Run:
     ) -> None:
         self._model, self._cx, self._instruments = model, cx, instruments
         self.history = history
-        self._pairs = QuantizedPairs.of(model, cx)
+        self._pairs = QuantizedPairs.of(cx)
         self._snapshots: dict[tuple[int, Pass], Snapshot] = {}
         self._loops = 0
         self._loop, self._round = 0, 0
