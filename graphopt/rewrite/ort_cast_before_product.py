@@ -14,10 +14,13 @@ def crashes(cx: Context, cast: ir.Node, transpose: ir.Node) -> bool:
     MatmulTransposeFusion of onnxruntime 1.31 exchanges both nodes if a product reads the Cast, and the
     Transpose only moves the first axis behind the other batch axes, or last. If the other operand has another
     rank, the product is not fused after that, and the graph is left inconsistent: NchwcTransformer crashes
-    (SIGSEGV), unless the other operand is also transposed. A Cast or Transpose whose result is a graph output
-    is not exchanged.
+    (SIGSEGV), unless the other operand is also transposed. A Cast to integers, or a Cast or Transpose whose
+    result is a graph output, is not exchanged.
     """
     values = (cast.outputs[0], transpose.outputs[0])
+    dtype = cx.dtype(cast.outputs[0])
+    if dtype is not None and not dtype.is_floating_point():
+        return False
     if cast.graph is not transpose.graph or any(value.is_graph_output() for value in values):
         return False
     rank = _rank_if_moving_batch(transpose)

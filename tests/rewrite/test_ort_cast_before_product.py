@@ -24,6 +24,11 @@ TEXTS = {
     "fused product": ("1, 2, 0", "y = com.microsoft.FusedMatMul<alpha = 0.5>(k, c)", True),
     "sum of one": ("1, 2, 0", "s = Sum(k) y = MatMul(s, c)", False),
     "negated twice": ("1, 2, 0", "n = Neg(k) s = Neg(n) y = MatMul(s, c)", False),
+    "integers": (
+        "1, 2, 0",
+        "i = Cast<to = 6>(t) e = Cast<to = 6>(c) p = MatMul(i, e) y = Cast<to = 11>(p)",
+        False,
+    ),
     "matrices transposed": ("0, 2, 1", "y = MatMul(k, c)", False),
     "operands of one rank": ("1, 2, 0", "u = Unsqueeze(c, zero) y = MatMul(k, u)", False),
 }
