@@ -26,9 +26,12 @@ def decompose_softsign(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
 @rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, pass_="decompose")
 def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """ThresholdedRelu(x) → Where(x > alpha, x, 0)."""
-    alpha, zero = _number(op, m, x, m.attribute(m.root, "alpha")), _number(op, m, x, 0)
-    return op.Where(op.Greater(x, alpha), x, zero)
+    """ThresholdedRelu(x) → Where(x > alpha, x, 0), for alpha >= 0."""
+    alpha = m.attribute(m.root, "alpha")
+    limit, zero = _number(op, m, x, alpha), _number(op, m, x, 0)
+    if alpha < 0:
+        return m.no("onnxruntime's Where may return 0.0 for an element of -0.0", x)
+    return op.Where(op.Greater(x, limit), x, zero)
 
 
 @rule(lambda op, x: op.Celu(x), numerics=Reassociates, pass_="decompose")
