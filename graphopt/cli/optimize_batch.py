@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import field
@@ -107,7 +108,7 @@ class Batch:
         )
         self.status = max(self.status, failure.status)
         self.entries.append({"source": run.invocation.name_of(source), "error": failure.to_dict()})
-        reason = shorten(failure.message.replace(str(source), "it"), _REASON, placeholder=" …")
+        reason = shorten(_about_it(failure.message, str(source)), _REASON, placeholder=" …")
         run.console.print(f"  {label:{self._width}}  failed (exit status {int(failure.status)}): {reason}")
 
     def _print_line(self, label: str, entry: dict[str, Any], seconds: float) -> None:
@@ -168,6 +169,12 @@ class Batch:
         yield line
         if self.planned.is_dry:
             yield f"  {optimization.how_to_write(self.job.run, self.planned)}"
+
+
+def _about_it(message: str, path: str) -> str:
+    """``message`` for a line that begins with the name of the file ``path``."""
+    text = message.removesuffix(f": {path}")
+    return re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w/-]|\.\w)", "it", text)
 
 
 def _is_changed(entry: dict[str, Any]) -> bool:

@@ -169,6 +169,19 @@ def test_report_of_a_failing_model(invoke: Invoke, tmp_path: Path) -> None:
         assert data["error"]["message"] in outcome.err and data["interrupted"] is False
 
 
+def test_failures_in_the_list_do_not_repeat_the_file(
+    invoke: Invoke, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are ``t`` and ``nope.onnx``; the former also occurs in words of its message."""
+    monkeypatch.chdir(hub)
+    Path("t").write_text("no model")
+    outcome = invoke("optimize", "nope.onnx", "t", "a/model.onnx", "-o", "out", "--no-verify")
+    lines = [line.strip() for line in outcome.out.splitlines()[:2]]
+    assert lines[0] == "nope.onnx     failed (exit status 2): no such file"
+    assert lines[1].endswith("failed (exit status 3): it is not an ONNX model, but a text file")
+    assert "no such file: nope.onnx" in outcome.err
+
+
 @pytest.mark.parametrize("cause", [KeyboardInterrupt(), None])
 def test_interruption_of_a_list(
     invoke: Invoke, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: BaseException | None

@@ -16,7 +16,7 @@ from graphopt.cli.option_groups.compile_arguments import CompileArguments
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, split_names
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.report_file import report_of_one, reporting, write_report
+from graphopt.cli.report_file import report_of_one, reporting
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.text_tables import Block, counted, human_bytes, human_seconds
@@ -134,7 +134,7 @@ def command(
     run.invocation.wrote([target] if archive else [target / name for name in compiled.files])
     for text, hint in warnings_of(report, has_profile=request is not None):
         run.console.warn(text, hint)
-    result = Output(
+    return Output(
         {
             "source": run.invocation.name_of(model),
             "target": str(target),
@@ -145,9 +145,8 @@ def command(
         ()
         if run.console.quiet
         else [*report.blocks(run.verbose, warned=True), *_lines(compiled, report.seconds)],
+        report_file=report_path,
     )
-    write_report(report_path, result)
-    return result
 
 
 def _check_form(target: Path, *, archive: bool) -> None:

@@ -6,6 +6,7 @@ Most of its options are declared in :mod:`graphopt.optimize_options`; options of
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from graphopt.cli.option_groups import tuning as tuning_group
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Writes
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.report_file import report_of_one, reporting, write_report
+from graphopt.cli.report_file import report_of_one, reporting
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.optimize_options import OptimizeOptions
@@ -149,8 +150,7 @@ def command(
         else:
             with reporting(report_path, run, report_of_one(run, planned.sources[0])):
                 result = _optimize_one(job, planned)
-    write_report(report_path, result)
-    return result
+    return replace(result, report_file=report_path)
 
 
 def _optimize_one(job: Job, planned: optimize_files.Plan) -> Output:

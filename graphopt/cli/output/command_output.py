@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt import publish
 from graphopt.diagnostics.record import Record
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Block, human_bytes
@@ -27,6 +30,7 @@ class Output:
         notes: lines on stderr below the text, which ``-q`` omits.
         record: the hints and counters of the command, if it shows them: hints are notes, and both are JSON.
         is_verbose: whether counters are notes, too.
+        report_file: the file that receives the value for ``--json``, if one is requested.
     """
 
     data: Any
@@ -36,6 +40,7 @@ class Output:
     notes: Sequence[str] = ()
     record: Record | None = None
     is_verbose: bool = False
+    report_file: Path | None = None
 
     def to_dict(self) -> Any:
         """The value for ``--json``."""
@@ -56,10 +61,18 @@ class Output:
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, default=str)
 
     def show(self, console: Console) -> None:
-        """Print the text, or the JSON value."""
-        if console.as_json:
-            console.write(self.json())
-        elif self.files is None or not console.quiet:
+        """Write the report, and print the text, or the JSON value.
+
+        An interrupt while the JSON value is written is deferred: a part of the value is no JSON, and the
+        report contains the whole value. If the reader exits, the write ends with a BrokenPipeError.
+        """
+        value = self.json() if console.as_json or self.report_file is not None else ""
+        with publish.deferred_interrupts() if console.as_json else nullcontext():
+            if self.report_file is not None:
+                publish.write(self.report_file, value + "\n")
+            if console.as_json:
+                console.write(value)
+        if not console.as_json and (self.files is None or not console.quiet):
             console.print(*self.blocks())
         hints = [] if self.record is None else self.record.hints
         for note in (*self.notes, *(line for hint in hints for line in hint.lines())):

@@ -8,6 +8,7 @@ without colour codes.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -117,7 +118,16 @@ class Console:
 
     def write(self, text: str) -> None:
         """Print ``text`` without changes, even if JSON was requested."""
-        click.echo(text, file=self._stream)
+        stream = self._stream
+        raw = getattr(stream, "buffer", None)
+        if not isinstance(raw, io.RawIOBase):
+            click.echo(text, file=stream)
+            return
+        # without a buffer (python -u), a signal ends a write early, without an error
+        stream.flush()
+        rest = memoryview(f"{text}\n".encode(stream.encoding, stream.errors or "strict"))
+        while rest:
+            rest = rest[raw.write(rest) or 0 :]
 
     @property
     def _stream(self) -> TextIO:
