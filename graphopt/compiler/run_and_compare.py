@@ -84,7 +84,7 @@ def verify(
     if dims or ranges or relations:
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
         inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges, relations), env.settings.seed)
-        relate_dims(candidate, relations, strict=False)
+        relate_dims(candidate, relations, sizes=dims, strict=False)
         fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
     found = env.load(candidate)
     with env.verifier(original, inputs) as verifier, naming_bf16(lambda: found, env.device):

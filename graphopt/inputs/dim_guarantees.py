@@ -6,19 +6,20 @@ A dim is named by its symbol, or by an input and an axis, ``x@0``, which also wo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.inputs.dim_bindings import derived_sizes
-from graphopt.util.dim_expressions import canonical_sum, names_within, with_name_replaced
+from graphopt.util.dim_expressions import canonical_sum, is_expression, names_within, with_name_replaced
 from graphopt.util.parse_values import Range, check_range, check_size, natural_or_none
 
 
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
     """Replace dims of these names by ``sizes`` in all declarations of ``model``.
 
-    Dims that are expressions over fixed ones, such as ``past + seq``, are also fixed.
+    Dims that are expressions over fixed ones, such as ``past + seq``, are also fixed; expressions over fixed
+    and dynamic dims contain the sizes: for a ``seq`` of 1, ``past + seq`` is declared as ``past + 1``.
 
     Raises:
         UsageError: ``strict``, and no input has a dim of that name; a dim already has another size; or a size
@@ -49,15 +50,37 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
         for axis, symbol in enumerate(_names(value)):
             if symbol in fixed:
                 ir.declare_dim(value, axis, fixed[symbol])
+            elif symbol is not None and (new := _with_sizes(symbol, fixed, names)) != symbol:
+                ir.declare_dim(value, axis, new)
 
 
-def relate_dims(model: ir.Model, relations: Mapping[str, str], *, strict: bool = True) -> None:
+def _with_sizes(dim: str, sizes: Mapping[str, int], names: Container[str]) -> str:
+    """``dim`` with ``sizes`` in the place of their names, if it is an expression over ``names``."""
+    if not is_expression(dim, names):
+        return dim
+    for name in names_within(dim):
+        if name in sizes:
+            dim = with_name_replaced(dim, name, str(sizes[name]))
+    return dim
+
+
+def relate_dims(
+    model: ir.Model,
+    relations: Mapping[str, str],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    strict: bool = True,
+) -> None:
     """Replace dims by expressions over other dims, such as ``past + seq``, in all declarations of ``model``.
+
+    Args:
+        sizes: sizes that may already be fixed in ``model``; expressions may contain the names of these dims.
 
     Raises:
         UsageError: an expression is malformed, or contains the dim itself or a name that is no dim of an
             input; or ``strict``, and no input has a dim of that name.
     """
+    sizes = sizes or {}
     for name, text in relations.items():
         try:
             symbol, place = _resolved(model, name, None)
@@ -71,7 +94,9 @@ def relate_dims(model: ir.Model, relations: Mapping[str, str], *, strict: bool =
             raise UsageError(f"can't read the size {text!r} of dim {name!r}", hint=hint)
         known = [other for value in model.graph.inputs for other in _names(value) if other is not None]
         for other in names_within(right):
-            if other not in known:
+            if other not in known and other in sizes:
+                right = with_name_replaced(right, other, str(sizes[other]))
+            elif other not in known:
                 raise unknown("dynamic dim", other, list(dict.fromkeys(known)))
             if other == symbol:
                 raise UsageError(
@@ -107,19 +132,26 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range], *, strict: bool
             symbol = ir.unnamed_dim(*place)
         if symbol is None:
             continue
-        other, end = found.get(symbol, (0, None))
-        last = end if last is None else last if end is None else min(last, end)
-        first = max(first, other)
-        if last is not None and first > last:
-            raise UsageError(f"the ranges given for dim {symbol!r} contradict each other")
-        found[symbol] = (first, last)
+        found[symbol] = _intersection(symbol, (first, last), found.get(symbol, (0, None)))
     return found
+
+
+def _intersection(name: str, one: Range, other: Range) -> Range:
+    """The sizes in both ranges of dim ``name``; raises UsageError if there are none."""
+    first = max(one[0], other[0])
+    ends = [last for _, last in (one, other) if last is not None]
+    last = min(ends) if ends else None
+    if last is not None and first > last:
+        raise UsageError(f"the ranges given for dim {name!r} contradict each other")
+    return first, last
 
 
 def apply_dim_guarantees(
     model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
 ) -> dict[str, Range]:
     """Fix ``sizes`` in ``model``, in place; returns ``ranges`` as :func:`resolve_ranges` does.
+
+    The names of ranges contain the sizes as the declarations do: ``past + 1`` for ``past + seq``.
 
     Raises:
         UsageError: as for :func:`fix_dims` and :func:`resolve_ranges`; or a size is not within the range of
@@ -140,7 +172,12 @@ def apply_dim_guarantees(
         if not first <= size <= (math.inf if last is None else last):
             text = f"{first}:{'' if last is None else last}"
             raise UsageError(f"dim {name!r} is fixed to {size}, which its range {text} rules out")
-    return found
+    names = {name: _names(value)[axis] or name for value, axis, name in places}
+    renamed: dict[str, Range] = {}
+    for name, limits in found.items():
+        new = names[name]
+        renamed[new] = _intersection(new, limits, renamed.get(new, (0, None)))
+    return renamed
 
 
 def describe_range(name: str, found: Range) -> str:

@@ -25,6 +25,7 @@ from graphopt.rules.building_blocks.attention.profitability import (
     nodes_saved,
 )
 from graphopt.rules.building_blocks.attention.scores_and_masks import HALVES, MINUS_INFINITY
+from graphopt.rules.building_blocks.dim_options import dim_option
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
 from graphopt.rules.building_blocks.numeric_safety import may_approximate
 
@@ -136,7 +137,7 @@ def _unfit_for_standard(m: Match, found: Attention, *, may_raise_mask: bool) -> 
         names = [name for dim in empty if (name := symbolic.declared_name(dim)) is not None]
         others = [dim for dim in empty if symbolic.declared_name(dim) is None]
         is_enough = all(any(name in symbolic.symbols(dim) for name in names) for dim in others)
-        hint = " ".join(f"--dim-range {name}=1:" for name in names) if is_enough else None
+        hint = " ".join(dim_option("--dim-range", name, "1:") for name in names) if is_enough else None
         named = ", ".join(map(str, empty))
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
     least, is_half = _least_term(m, found), _dtype(m, found) == ir.DataType.FLOAT16

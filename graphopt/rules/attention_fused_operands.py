@@ -14,6 +14,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
 from graphopt.rules.building_blocks.attention.heads import heads_of
 from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.computed_constants import times_number
+from graphopt.rules.building_blocks.dim_options import dim_option
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.reshape_targets import reshape
 from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
@@ -158,7 +159,7 @@ def group_queries(op: Builder, m: Match, q: ir.Value, more: Values) -> Outcome:
         return m.no("keys and values are repeated for other heads", q)
     if shape is None or len(shape) != 3 or shape[1] != 1:
         name = None if shape is None or len(shape) != 3 else symbolic.declared_name(shape[1])
-        hint = None if name is None else f"--dim {name}=1, for a model of decoding steps"
+        hint = None if name is None else f"{dim_option('--dim', name, '1')} (for a model of decoding steps)"
         return m.no("there may be several query positions, for which heads run in parallel", q, hint=hint)
     others = [value for index, value in enumerate(more) if index != _SCORE_BIAS]
     if any(value is not None for value in others) or any(map(ir.is_read, m.root.outputs[1:])):

@@ -17,6 +17,7 @@ from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.match import Refused
 from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.dim_options import dim_option
 from graphopt.rules.building_blocks.kernel_availability import kernel_refusal
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.reshape_targets import reshape
@@ -206,7 +207,7 @@ def _domain(m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: t
     batch = symbolic.declared_name(shape[0])
     hint = "use the same positions for the whole batch; --dim fixes a batch size of 1"
     if batch is not None:
-        hint += f", --dim-range {batch}=1: declares it nonempty"
+        hint += f", {dim_option('--dim-range', batch, '1:')} declares it nonempty"
     m.refuse("the angles differ within the batch", c, hint=hint)
 
 

@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.errors import UsageError
-from graphopt.inputs.dim_guarantees import fix_dims, relate_dims, resolve_ranges
+from graphopt.inputs.dim_guarantees import apply_dim_guarantees, fix_dims, relate_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.util.parse_values import parse_ranges, parse_relations, parse_sizes
 from tests.cli.conftest import Invoke
@@ -176,6 +176,42 @@ def test_relations_precede_sizes(invoke: Invoke, attention: Path) -> None:
     sizes = ("--dim-relation", "total=past+seq", "--dim", "past=4", "--dim", "seq=2")
     assert invoke("optimize", attention, "-o", "out.onnx", *sizes).status == 0
     assert _dims(onnx.load("out.onnx").graph.input[3]) == ["batch", 1, 2, 6]
+
+
+def test_relations_and_sizes_compose(invoke: Invoke, attention: Path) -> None:
+    relation, size = ("--dim-relation", "total=past+seq"), ("--dim", "seq=1")
+    for options in ((*relation, *size), (*size, *relation), ("--dim-relation", "total=past+1", *size)):
+        assert invoke("optimize", attention, "-o", "out.onnx", "-O3", *options).status == 0
+        model = onnx.load("out.onnx")
+        assert "MultiHeadAttention" in [node.op_type for node in model.graph.node]
+        assert _dims(model.graph.input[3]) == ["batch", 1, 1, "past + 1"]
+        assert invoke("verify", attention, "out.onnx", *relation, *size).status == 0
+    assert "not fused" not in invoke("explain", attention, "--pattern", "attention", *size, *relation).out
+
+
+def test_a_declared_sum_of_dims_contains_a_fixed_size(invoke: Invoke, attention: Path) -> None:
+    proto = onnx.load(attention)
+    proto.graph.input[3].type.tensor_type.shape.dim[3].dim_param = "past + seq"
+    onnx.save(proto, attention)
+    outcome = invoke("optimize", attention, "-o", "out.onnx", "-O3", "--dim", "seq=1")
+    assert outcome.status == 0
+    model = onnx.load("out.onnx")
+    assert "MultiHeadAttention" in [node.op_type for node in model.graph.node]
+    assert _dims(model.graph.input[3]) == ["batch", 1, 1, "past + 1"]
+
+
+def test_a_candidate_with_a_fixed_size_is_verified_by_the_relation(invoke: Invoke, attention: Path) -> None:
+    assert invoke("optimize", attention, "-o", "out.onnx", "--dim", "seq=1").status == 0
+    guarantees = ("--dim-relation", "total=past+seq", "--dim", "seq=1")
+    assert invoke("verify", attention, "out.onnx", *guarantees).status == 0
+
+
+def test_a_range_of_a_sum_of_dims_holds_after_a_part_is_fixed() -> None:
+    model = parse("g (float[n, 3] x, float[past, seq] k) => (float[n, 3] y) { y = Relu (x) }")
+    model.graph.inputs[0].shape = ir.Shape(["past+seq", 3])
+    ranges = apply_dim_guarantees(model, {"seq": 2}, {"past+seq": (5, 9)})
+    assert ranges == {"past + 2": (5, 9)}
+    assert str((model.graph.inputs[0].shape or ())[0]) == "past + 2"
 
 
 def test_relations_replace_dims_in_expressions() -> None:

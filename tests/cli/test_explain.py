@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
 import pytest
 
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, Outcome
 from zoo import SAMPLES
 
 #: A GELU, and half of one.
@@ -31,6 +35,35 @@ gelus (float[N, 4] x) => (float[N, 4] y, float[N, 4] z)
     z = Mul(i, half)
 }
 """
+
+
+@pytest.fixture
+def invoke(invoke: Invoke) -> Invoke:
+    """``invoke``, which also checks that the command accepts each option that ``explain`` prints."""
+
+    def call(*arguments: object, **options: Any) -> Outcome:
+        outcome = invoke(*arguments, **options)
+        if arguments[0] == "explain" and outcome.status == 0:
+            for line in outcome.out.splitlines():
+                for printed in _printed_options(line):
+                    repeated = invoke(*arguments, *printed)
+                    assert repeated.status == 0, (line, repeated.err)
+        return outcome
+
+    return call
+
+
+def _printed_options(line: str) -> Iterator[tuple[str, str]]:
+    """The options with values in the next step of an unfused node."""
+    label, _, hint = line.strip().partition(" ")
+    words = shlex.split(hint) if label == "do" and "--" in hint else []
+    for option, value in pairwise(words):
+        if option in _OPTIONS_WITH_VALUES and ("=" in value or value.strip(";").isdigit()):
+            yield option, value.strip(";")
+
+
+#: The options with a value that hints print.
+_OPTIONS_WITH_VALUES = ("--dim", "--dim-range", "--dim-relation", "--target-opset")
 
 
 @pytest.fixture
@@ -155,5 +188,47 @@ def test_option_that_groups_queries(invoke: Invoke, tmp_path: Path) -> None:
     }"""
     path = tmp_path / "grouped.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    assert "do     --dim seq=1, for a model of decoding steps" in invoke("explain", path).out
+    assert "do     --dim seq=1 (for a model of decoding steps)" in invoke("explain", path).out
     assert "fused 1 × group-queries" in invoke("explain", path, "--dim", "seq=1").out
+
+
+#: Attention over past and new keys with a mask whose length is an independent dim.
+MASKED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 2, seq, 8] q, float[batch, 2, seq, 8] k, float[batch, 2, past, 8] pk, float[batch, 1, seq, total] mask)
+    => (float[batch, 2, seq, 8] y)
+{
+    keys = Concat<axis = 2>(pk, k)
+    turned = Transpose<perm = [0, 1, 3, 2]>(keys)
+    products = MatMul(q, turned)
+    scores = Add(products, mask)
+    weights = Softmax<axis = -1>(scores)
+    y = MatMul(weights, keys)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("total", "past", "options", "hint"),
+    [
+        ("total", "past", (), "--dim-relation total=past+seq"),
+        ("total", "past", ("--dim", "seq=1"), "--dim-relation total=past+1"),
+        ("total len", "past", (), "--dim-relation 'total len=past+seq'"),
+        ("total", "past", ("--dim-range", "total=5:"), None),
+        ("past+seq", "past", ("--dim-range", "past+seq=5:"), None),
+        ("past + seq", "past", ("--dim-range", "past + seq=5:"), None),
+        ("total", "past-len", (), None),
+        ("a=b", "past", (), None),
+    ],
+)
+def test_relation_that_the_command_line_accepts(
+    invoke: Invoke, tmp_path: Path, total: str, past: str, options: tuple[str, ...], hint: str | None
+) -> None:
+    proto = onnx.parser.parse_model(MASKED)
+    proto.graph.input[2].type.tensor_type.shape.dim[2].dim_param = past
+    proto.graph.input[3].type.tensor_type.shape.dim[3].dim_param = total
+    path = tmp_path / "masked.onnx"
+    onnx.save(proto, path)
+    out = invoke("explain", path, "--pattern", "attention", *options).out
+    assert "the mask does not broadcast" in out
+    assert (f"  do     {hint} (if that holds in every run)" in out.splitlines()) == (hint is not None)
+    assert ("--dim-relation" in out) == (hint is not None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Dim
 from graphopt.rewrite import Match
 
@@ -28,16 +27,6 @@ def require_shape_of(m: Match, x: ir.Value) -> None:
     """Refuse unless the root provably has the shape of ``x``."""
     if not keeps_shape_of(m, x):
         m.refuse(WIDENED, x)
-
-
-def relation_hint(a: Dim, b: Dim) -> str | None:
-    """The option that declares two dims as equal; ``None`` unless both derive from dims of inputs."""
-    for dim, other in ((a, b), (b, a)):
-        name, parts = symbolic.declared_name(dim), symbolic.symbols(other)
-        declared = all(symbolic.declared_name(symbolic.dim_of_atom(part)) for part in parts.values())
-        if name is not None and parts and name not in parts and declared:
-            return f"--dim-relation {name}={str(other).replace(' ', '')}, if that holds in every run"
-    return None
 
 
 def has_one_element(m: Match, value: ir.Value | None) -> bool:

@@ -29,8 +29,9 @@ from graphopt.rules.building_blocks.attention.scores_and_masks import (
     unscaled,
 )
 from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.dim_options import relation_hint
 from graphopt.rules.building_blocks.operands import producer_of
-from graphopt.rules.building_blocks.shape_equality import WIDENED, relation_hint, same_shape
+from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum magnitude of the other scores, relative to the mask constant, for which the constant dominates.
