@@ -8,17 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import onnx
+import onnx.parser
 import pytest
 
-from graphopt.cli.views.bench_results import contradictions, remarks
+from graphopt.cli.views.bench_results import contradictions, next_steps, remarks
 from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.timing import other_optimizers
+from graphopt.timing.alternating_runs import RaceLimits
 from graphopt.timing.bench import Result, Row, cuda_options
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.footprint import Footprint, Placement
-from graphopt.timing.ratios import Band, Comparison
+from graphopt.timing.ratios import Band, Comparison, Conclusion
 from graphopt.verification.output_comparison import Outcome
 
 from .conftest import Invoke
@@ -202,6 +205,45 @@ def test_latencies_that_contradict_the_ratio_are_reported(
     assert [line[: len(f"b: p50 is {p50:.2f} times that of a")] for line in found] == [
         f"b: p50 is {p50:.2f} times that of a"
     ] * contradicts
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "band", "timing", "limits", "steps"),
+    [
+        ("too few processes", 1.02, (2, 80, 9.5), RaceLimits(processes=2), ["--processes 5"]),
+        ("too few processes", 1.02, (2, 80, 12.1), RaceLimits(seconds=12), ["--seconds 31"]),
+        ("too few processes", 1.02, (1, 3, 12.0), RaceLimits(processes=1, seconds=10), ["--processes 5 --seconds 60"]),
+        ("no difference", 1.25, (7, 280, 20.0), RaceLimits(), ["--rounds 80, or an idle machine"]),
+        ("no difference", 1.25, (5, 100, 10.2), RaceLimits(seconds=10), ["--seconds 20, or an idle machine"]),
+        ("no difference", 1.25, (7, 100, 20.0), RaceLimits(), ["use an idle machine"]),
+        ("no difference", 1.05, (7, 280, 20.0), RaceLimits(), []),
+        ("faster", 1.25, (7, 280, 20.0), RaceLimits(), []),
+    ],
+)  # fmt: skip
+def test_measurements_without_a_claim_have_a_next_step(
+    conclusion: Conclusion,
+    band: float,
+    timing: tuple[int, int, float],
+    limits: RaceLimits,
+    steps: list[str],
+) -> None:
+    processes, rounds, seconds = timing
+    speed = Speed(1.0, 2.0, 3.0, 9, (), Comparison(0.9, Band(0.9, 0.9), conclusion))
+    measured = Timing({}, (1.0,) * processes, Band(1 / band, band), rounds, seconds)
+    rows = [Row("a", 9, replace(speed, comparison=None)), Row("b", 9, speed)]
+    found = list(next_steps(Result("x [1]", rows, measured, False), limits))
+    assert [line.endswith(step) for line, step in zip(found, steps, strict=True)] == [True] * len(steps)
+
+
+def test_a_claim_of_one_process_requires_more(invoke: Invoke, tmp_path: Path) -> None:
+    fast, slow = tmp_path / "fast.onnx", tmp_path / "slow.onnx"
+    for path, steps in ((fast, 1), (slow, 300)):
+        body = " ".join(f"v{n + 1} = Sin (v{n})" for n in range(steps))
+        text = f"g (float[20000] v0) => (float[20000] v{steps}) {{ {body} }}"
+        onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), path)
+    outcome = invoke("bench", fast, slow, *BRIEFLY)
+    assert "too few processes" in outcome.out
+    assert "hint: a claim requires at least 5 processes: use --processes 5\n" in outcome.err
 
 
 def test_a_drawing_is_svg_with_a_bar_for_each_model() -> None:

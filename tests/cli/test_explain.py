@@ -89,6 +89,16 @@ def test_fused_and_unfused_nodes(invoke: Invoke, gelus: Path) -> None:
     ]
 
 
+def test_presets_are_accepted(invoke: Invoke, gelus: Path) -> None:
+    plain, fusing = invoke("explain", gelus), invoke("explain", gelus, "-O3")
+    assert (fusing.status, fusing.out, fusing.err) == (0, plain.out, "")
+    for preset in ("-O0", "-O1", "-O2"):
+        outcome = invoke("explain", gelus, preset)
+        assert (outcome.status, outcome.out) == (0, plain.out)
+        assert outcome.err == f"hint: {preset} fuses no operators; these are the fusions of -O3\n"
+    assert invoke("explain", gelus, "-O4").status == 2
+
+
 def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
     outcome = invoke("explain", gelus, "--json", "--pattern", "gelu", "--node", "/second")
     told = json.loads(outcome.out)

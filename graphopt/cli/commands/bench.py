@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Contestant, Result
 
 EXAMPLE = """
@@ -160,7 +161,7 @@ def command(
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
-    from graphopt.cli.views.bench_results import drawing
+    from graphopt.cli.views.bench_results import drawing, next_steps
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.specialization.bundle.loaded_bundle import Bundle
@@ -191,6 +192,8 @@ def command(
     if chosen.plot is not None:
         publish.write(chosen.plot, drawing(results))
         notes.append(f"  wrote     {chosen.plot}")
+    steps = dict.fromkeys(step for result in results for step in next_steps(result, _limits(chosen)))
+    notes += [f"hint: {step}" for step in steps]
     if failed is not None and len(models) > 1:
         notes.append(f"hint: {_other_inputs(first, failed.model)}")
     return Output(
@@ -263,12 +266,11 @@ def _measure(
     from graphopt.ir.signature import Signature
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
-    from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, SharedBuffers
     from graphopt.timing.bench_rooflines import bench_rooflines
 
     first, device, chosen = compared.first, compared.device, options.chosen
-    limits = RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
+    limits = _limits(chosen)
     provider_options = options.provider_options
     results: list[Result] = []
     failed: Contestant | None = None
@@ -316,6 +318,12 @@ def _measure(
                 failures = {row.name for row in results[-1].rows if row.failure} - {*compared.against}
                 failed = next((one for one in contestants if one.name in failures), None)
     return facts, results, failed
+
+
+def _limits(chosen: Measurement) -> RaceLimits:
+    from graphopt.timing.alternating_runs import RaceLimits
+
+    return RaceLimits(chosen.rounds, chosen.processes, chosen.warmup, chosen.seconds)
 
 
 def _check_sizes(model: ir.Model, feeds: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion_values, shared_options
 from graphopt.cli.options.parameter_types import split_some
+from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Line, shortened
 
@@ -23,11 +24,13 @@ Item = TypeVar("Item")
 
 EXAMPLE = """
 graphopt explain model.onnx
-graphopt explain model.onnx --pattern attention
+graphopt explain model.onnx -O3 --pattern attention
 graphopt explain model.onnx --node /encoder/layer.0/attention --json
 graphopt explain model.onnx --target-opset 20 --dim batch=1
 """
 
+#: The preset that fuses operators.
+_FUSING = "3"
 #: Names of nodes that are shown without -v.
 _NAMES = 3
 
@@ -47,11 +50,15 @@ _NAMES = 3
     ),
     click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
-@shared_options.named("Passes", "skip", "portable", "target_opset")
+@shared_options.group(
+    "Passes",
+    shared_options.preset_option("preset", "Preset of optimize; only 3 fuses operators.  [default: 3]"),
+    *map(table_option, ("skip", "portable", "target_opset")),
+)
 @shared_options.model_options
 @shared_options.target_options
 @shared_options.dim_options
-def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> Output:
+def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None, preset: str | None) -> Output:
     """Show the fusions of -O3, and the reasons for unfused nodes.
 
     Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, the first
@@ -65,7 +72,11 @@ def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) 
         "fused": [one.to_dict() for one in found.fused],
         "missed": [one.to_dict() for one in found.missed],
     }
-    return Output(data, _text(found, everything=bool(run.verbose or node)))
+    is_fusing = preset in (None, _FUSING)
+    notes = (
+        [] if is_fusing else [f"hint: -O{preset} fuses no operators; these are the fusions of -O{_FUSING}"]
+    )
+    return Output(data, _text(found, everything=bool(run.verbose or node)), notes=notes)
 
 
 def _text(found: Explanation, *, everything: bool) -> Iterator[str]:

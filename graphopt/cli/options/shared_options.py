@@ -223,6 +223,12 @@ def output_option(
 model_output = group("Files", output_option("Write the model to this file.", required=True))
 
 
+def preset_option(name: str, text: str) -> Decorator:
+    """``-O``, whose value is the parameter ``name``, with its help ``text``."""
+    decorator: Decorator = click.option("-O", name, type=click.Choice(["0", "1", "2", "3"]), help=text)
+    return decorator
+
+
 def pipeline_options_of(default: int) -> Decorator:
     """All options that determine which passes run.
 
@@ -231,11 +237,9 @@ def pipeline_options_of(default: int) -> Decorator:
     """
     return of_section(
         "Passes",
-        click.option(
-            "-O",
+        preset_option(
             "level",
-            type=click.Choice(["0", "1", "2", "3"]),
-            help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
+            "Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
             f"  [default: {default}]",
         ),
         option_relations.option(
@@ -283,6 +287,7 @@ def input_options_of(several: bool = False) -> Decorator:
         several: the command itself parses the texts, which may contain several sets of shapes.
     """
     kind = {} if several else {"cls": TableOption}
+    also = "; NAME:1x64,8x64 gives two shapes, NAME:1,64 is one" if several else ""
     return group(
         "Inputs",
         click.option(
@@ -299,7 +304,7 @@ def input_options_of(several: bool = False) -> Decorator:
             "input_shapes",
             multiple=True,
             metavar="NAME:1x3x224x224",
-            help="Shape of a generated input.",
+            help=f"Shape of a generated input{also}.",
             **kind,
         ),
         click.option(

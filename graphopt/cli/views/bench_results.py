@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.cli.views.latency_drawing import Bar, bars
+from graphopt.timing.ratios import LEAST_PROCESSES
 from graphopt.util.text_tables import Block, Table, counted
 
 if TYPE_CHECKING:
+    from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, Result, Row
+    from graphopt.timing.compare_speed import Timing
     from graphopt.timing.ratios import Band
 
 _HOTTEST = 10
+#: Upper end of the band of a model against itself, above which the machine was busy.
+_BUSY = 1.1
+#: Factor by which a repetition exceeds the rounds or the seconds of a measurement.
+_LONGER = 2
 #: The definitions of columns, whose figures may differ.
 _RATIO = "ratio: of the fastest runs of each round, median of the processes; p50, p90 and p99: of all runs"
 
@@ -63,6 +71,30 @@ def contradictions(result: Result) -> Iterator[str]:
                 f"{row.name}: p50 is {latencies:.2f} times that of {first.name}, unlike the ratio: the runs"
                 " were disturbed (repeat on an idle machine, or with more --processes)"
             )
+
+
+def next_steps(result: Result, limits: RaceLimits) -> Iterator[str]:
+    """The next steps if the measurement permits no claim about speed."""
+    compared = [row.speed.comparison for row in result.rows if row.speed is not None]
+    found = {one.conclusion for one in compared if one is not None}
+    timing, high = result.timing, result.timing.band.high
+    if "too few processes" in found:
+        needed = math.ceil(timing.seconds / timing.processes * LEAST_PROCESSES)
+        options = [f"--processes {LEAST_PROCESSES}"] if limits.processes < LEAST_PROCESSES else []
+        options += [f"--seconds {needed}"] if needed > limits.seconds else []
+        yield f"a claim requires at least {LEAST_PROCESSES} processes: use {' '.join(options)}"
+    if "no difference" in found and high > _BUSY:
+        remedy = f"use {_longer(timing, limits)}an idle machine"
+        yield f"other processes disturb runs by up to {high - 1:.0%}: {remedy}"
+
+
+def _longer(timing: Timing, limits: RaceLimits) -> str:
+    """The option that extends the measurement, followed by "or"; empty if it ended because it was precise."""
+    if timing.seconds > limits.seconds:
+        return f"--seconds {math.ceil(_LONGER * limits.seconds)}, or "
+    if timing.rounds == limits.rounds * timing.processes:
+        return f"--rounds {_LONGER * limits.rounds}, or "
+    return ""
 
 
 def drawing(results: Sequence[Result]) -> str:
