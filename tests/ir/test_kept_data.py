@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,46 @@ def test_a_file_that_is_modified_in_place_is_not_kept(
     _when_locked(monkeypatch, modifies)
     with pytest.raises(UsageError, match="changed in the meantime"):
         ir.save(model, tmp_path / "out.onnx", weights="keep")
+
+
+@pytest.mark.parametrize("weights", ["inside", "beside", "copy"])
+@pytest.mark.parametrize("name", ["m.onnx_data", "weights.bin"])
+def test_data_of_another_name_is_removed_in_place(tmp_path: Path, weights: Any, name: str) -> None:
+    source = tmp_path / "m.onnx"
+    external(source, {"a": np.ones((500, 4), np.float32)}, location=name)
+    expected = run(source, x=_X)[0]
+    written = ir.save(ir.load(source), source, weights=weights)
+    assert sorted(tmp_path.iterdir()) == sorted(written)
+    np.testing.assert_array_equal(run(source, x=_X)[0], expected)
+
+
+@pytest.mark.parametrize("weights", ["inside", "beside"])
+@pytest.mark.parametrize(
+    "reason", ["other model", "other contents", "beginning", "a model's suffix", "subfolder", "link"]
+)
+def test_data_of_another_name_that_is_not_only_of_the_old_model_stays(
+    tmp_path: Path, weights: Any, reason: str
+) -> None:
+    source = tmp_path / "m.onnx"
+    name = {"a model's suffix": "w.onnx", "subfolder": "sub/w.bin"}.get(reason, "w.bin")
+    data = tmp_path / name
+    data.parent.mkdir(exist_ok=True)
+    external(source, {"a": np.ones((500, 4), np.float32)}, location=name)
+    match reason:
+        case "other model":
+            shutil.copy(source, tmp_path / "backup")
+        case "other contents":
+            data.write_bytes(data.read_bytes() + b"more")
+        case "beginning":
+            proto = onnx.load(source, load_external_data=False)
+            offset = next(
+                entry for entry in proto.graph.initializer[0].external_data if entry.key == "offset"
+            )
+            offset.value = str(1 << 17)
+            source.write_bytes(proto.SerializeToString())
+            data.write_bytes(bytes(1 << 17) + data.read_bytes())
+        case "link":
+            data.rename(tmp_path / "elsewhere")
+            data.symlink_to("elsewhere")
+    ir.save(ir.load(source), source, weights=weights)
+    assert data.exists()

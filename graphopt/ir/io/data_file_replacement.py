@@ -15,10 +15,8 @@ from collections.abc import Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
 from graphopt import publish
-from graphopt.ir.io.external_data import external_protos
+from graphopt.ir.io.old_data import OldData
 from graphopt.util.file_search import mentions
 
 #: Hex digits of the content hash in the name of a data file: 64 bits.
@@ -118,25 +116,23 @@ def is_own(file: Path, model: Path, suffix: str) -> bool:
     return file.parent == model.parent and re.fullmatch(pattern, file.name) is not None
 
 
-def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
-    """The external-data files of a model in ``folder``, apart from invalid paths."""
-    found = [
-        entry.value
-        for tensor in external_protos(proto)
-        for entry in tensor.external_data
-        if entry.key == "location" and entry.value and "\0" not in entry.value
-    ]
-    return [folder / location for location in dict.fromkeys(found)]
+def removable(old: OldData, model: Path, suffix: str) -> list[Path]:
+    """The data files of the replaced ``model`` that no other model is expected to read.
+
+    These are the files that graphopt named after the model, and other files in its folder that consist of its
+    tensors.
+    """
+    return [file for file in old.files if is_own(file, model, suffix) or file in old.whole]
 
 
-def remove_unread(old: Iterable[Path], path: Path, suffix: str, used: Collection[Path]) -> None:
-    """Remove the ``old`` data files of the model ``path`` whose new version reads only those in ``used``.
+def remove_unread(old: Iterable[Path], path: Path, used: Collection[Path]) -> None:
+    """Remove :func:`removable` files of the model ``path``, whose new version reads the files ``used``.
 
-    The folder must be locked. Only files named after the model are removed, and only if no other file of the
-    folder mentions them: a model may have any suffix.
+    The folder must be locked. A file stays if another file of the folder mentions it: a model may have any
+    suffix.
     """
     for file in old:
-        if not is_own(file, path, suffix) or file in used:
+        if file in used:
             continue
         with contextlib.suppress(OSError):  # a file that can't be read or removed is kept
             others = [item for item in path.parent.iterdir() if item not in (path, *used, *old)]

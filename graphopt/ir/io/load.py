@@ -15,10 +15,10 @@ from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, codec_of
-from graphopt.ir.io.data_file_replacement import locations
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Folders
 from graphopt.ir.io.foreign_formats import HEAD, folder_error, recognized
+from graphopt.ir.io.old_data import OldData
 from graphopt.ir.io.proto_conversion import EXPORT_AGAIN, check_header, from_proto_in
 from graphopt.util.file_search import mentions
 from graphopt.util.missing_files import no_such_file
@@ -89,9 +89,17 @@ def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Pa
     try:
         if name is not None and path.is_file() and not mentions(path, name):
             return []
-        return locations(_parse(path), path.parent)
-    except (GraphoptError, OSError):
+    except OSError:
         return []
+    return list(old_data(path).files)
+
+
+def old_data(path: Path) -> OldData:
+    """The external data of the model at ``path``; empty if it can't be read."""
+    try:
+        return OldData.of(_parse(path), path.parent)
+    except (GraphoptError, OSError):
+        return OldData()
 
 
 def metadata_of(path: str | os.PathLike[str]) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, Chunks, Codec, codec_of, codecs
-from graphopt.ir.io.data_file_replacement import remove_unread
+from graphopt.ir.io.data_file_replacement import removable, remove_unread
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import (
     Change,
@@ -28,10 +28,12 @@ from graphopt.ir.io.external_data import (
     write_external_data,
 )
 from graphopt.ir.io.kept_data import KeptData, check_kept
-from graphopt.ir.io.load import data_files
+from graphopt.ir.io.load import old_data
+from graphopt.ir.io.old_data import OldData
 from graphopt.ir.io.proto_conversion import to_proto
 from graphopt.ir.io.save_with_data import WrittenFiles, saving_with_data
 from graphopt.ir.weights import MappedTensor, slots
+from graphopt.util.file_search import mentions
 from graphopt.util.weight_placement import WeightPlacement
 
 #: Maximum bytes of weights inside a model: protobuf's limit of 2 GB, less 1 MiB for everything else.
@@ -119,14 +121,23 @@ def saving(
             yield written
         return
     written = WrittenFiles()
-    old = data_files(path, path.name) if data is not None and os.path.isfile(path) else []
+    old = [] if data is None else removable(_replaced_data(path), path, data.suffix)
     with publish.staged(path, _self_contained(model, codec, threshold)):
         yield written
     written.append(path)
-    if data is not None and old:
+    if old:
         with contextlib.suppress(OSError), publish.locked(path.parent) as is_locked:
             if is_locked:  # another writer may have published a model with data
-                remove_unread(old, path, data.suffix, data_files(path, path.name))
+                remove_unread(old, path, _replaced_data(path).files)
+
+
+def _replaced_data(path: Path) -> OldData:
+    """The data of the model at ``path``, if there is one; does not parse most models without data."""
+    with contextlib.suppress(OSError):
+        # keys of ONNX and of the JSON IR
+        if path.is_file() and any(mentions(path, name) for name in ("location", "file", path.name)):
+            return old_data(path)
+    return OldData()
 
 
 def to_bytes(model: onnx_ir.Model) -> bytes:

@@ -11,11 +11,11 @@ from graphopt import publish
 from graphopt.errors import UsageError, unwritable
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.codecs import Codec, ExternalData
-from graphopt.ir.io.data_file_replacement import DataFile, is_own, remove_orphans, remove_unread
+from graphopt.ir.io.data_file_replacement import DataFile, removable, remove_orphans, remove_unread
 from graphopt.ir.io.data_of import DataOf
 from graphopt.ir.io.external_data import Change, changed, write_external_data
 from graphopt.ir.io.kept_data import KeptData
-from graphopt.ir.io.load import data_files, identity
+from graphopt.ir.io.load import identity, old_data
 from graphopt.util.weight_placement import WeightPlacement
 
 
@@ -108,8 +108,8 @@ class _Files:
                 kept_location=self.kept.location,
             )
             self._is_needed = file.tell() > 0
-        self._before, self._old = identity(path), data_files(path)
-        self._data = DataFile(path, suffix, self._content, first=not self._old)
+        self._before, self._old = identity(path), old_data(path)
+        self._data = DataFile(path, suffix, self._content, first=not self._old.files)
         self._write()
 
     def publish(self) -> bool:
@@ -129,7 +129,7 @@ class _Files:
                 self._write()
                 self._note()
             if is_locked and identity(path) != self._before:
-                self._old = data_files(path)
+                self._old = old_data(path)
             try:
                 os.replace(self._staged, path)
             except OSError:
@@ -138,7 +138,7 @@ class _Files:
                 raise
             if is_locked:
                 used = [self._data.path, *(path.parent / name for name in self.kept.names)]
-                remove_unread(self._old, path, suffix, used)
+                remove_unread(removable(self._old, path, suffix), path, used)
         return True
 
     @property
@@ -151,5 +151,5 @@ class _Files:
             file.writelines(self._codec.save(self._model, self._threshold))
 
     def _note(self) -> None:
-        own = [file.name for file in self._old if is_own(file, self._path, self._external.suffix)]
-        publish.note_unfinished(self._staged, [self._data.path.name, *own])
+        old = [file.name for file in removable(self._old, self._path, self._external.suffix)]
+        publish.note_unfinished(self._staged, [self._data.path.name, *old])
