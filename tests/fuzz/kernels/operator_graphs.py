@@ -41,6 +41,7 @@ def operator_graphs() -> Iterator[Named]:
         _truths,
         _choices,
         _casts,
+        _quantizers,
         _reductions,
         _norms,
         _contributed,
@@ -173,6 +174,31 @@ def _casts() -> Iterator[Named]:
                 return found
 
             yield f"Cast {dtype} {to}", _graph(partial(cast, dtype=dtype, to=to))
+
+
+def _quantizers() -> Iterator[Named]:
+    """One scale as a number or an input, and one scale per index of an axis, with and without zero points."""
+    many = np.array([0.05, 0.1, 0.3])
+    for domain in ("", _CONTRIB):
+        for dtype, zero, zeros in (("u8", 128, [0, 7, 255]), ("i8", -3, [-128, 0, 127])):
+            one, each = ((0.1, "f32"), (zero, dtype)), ((many, "f32"), (zeros, dtype))
+            x, q = ("f32", _SHAPE), (dtype, _SHAPE)
+            quantize = partial(pointwise.quantized, dtype=dtype)
+            for kind, read, to, compute in (
+                ("QuantizeLinear", x, dtype, quantize),
+                ("DequantizeLinear", q, "f32", pointwise.dequantized),
+            ):
+                name = f"{kind} {domain} {dtype}"
+                yield f"{name} one", _of(kind, [read], to, compute, *one, domain=domain)
+                yield f"{name} each", _of(kind, [read], to, compute, *each, axis=1, dims=_SHAPE, domain=domain)
+                inputs: list[tuple[str, Shape]] = [read, ("f32", ()), (dtype, ())]
+                yield f"{name} inputs", _of(kind, inputs, to, compute, domain=domain)
+    unsigned = partial(pointwise.quantized, dtype="u8")
+    yield "QuantizeLinear without zero", _of("QuantizeLinear", [("f32", _SHAPE)], "u8", unsigned, (0.3, "f32"))
+    yield (
+        "DequantizeLinear of i32",
+        _of("DequantizeLinear", [("i32", _SHAPE)], "f32", pointwise.dequantized, (0.3, "f32")),
+    )
 
 
 def _reductions() -> Iterator[Named]:

@@ -56,6 +56,25 @@ def mish(a: Arithmetic, t: str, x: Array) -> Array:
     return a.settle(x * a.function(np.tanh(softplus(a, t, x)), t), t)
 
 
+def quantized(a: Arithmetic, x: Array, scale: Array, zero: Array | None = None, *, dtype: str) -> Array:
+    """QuantizeLinear along axis 1 with onnxruntime's result for NaN, the lowest integer."""
+    limits = np.iinfo(DTYPES[dtype])
+    quotient = a.settle(x / _along_axis_1(scale, x), "f32")
+    offset = 0 if zero is None else _along_axis_1(zero, x).astype(np.float64)
+    found = np.clip(np.rint(quotient) + offset, limits.min, limits.max)
+    return np.where(np.isnan(found), limits.min, found).astype(DTYPES[dtype])
+
+
+def dequantized(a: Arithmetic, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    """DequantizeLinear along axis 1."""
+    offset = 0 if zero is None else _along_axis_1(zero, x).astype(np.int64)
+    return a.settle((x.astype(np.int64) - offset) * _along_axis_1(scale, x), "f32")
+
+
+def _along_axis_1(parameter: Array, x: Array) -> Array:
+    return parameter.reshape(-1, *([1] * (x.ndim - 2))) if parameter.size > 1 else parameter.reshape(())
+
+
 def _basic(function: Callable[[Array], Array]) -> Element:
     return lambda a, t, x: a.settle(function(x), t)
 
