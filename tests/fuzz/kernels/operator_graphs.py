@@ -190,11 +190,17 @@ def _quantizers() -> Iterator[Named]:
             ):
                 name = f"{kind} {domain} {dtype}"
                 yield f"{name} one", _of(kind, [read], to, compute, *one, domain=domain)
-                yield f"{name} each", _of(kind, [read], to, compute, *each, axis=1, dims=_SHAPE, domain=domain)
+                yield (
+                    f"{name} each",
+                    _of(kind, [read], to, compute, *each, axis=1, dims=_SHAPE, domain=domain),
+                )
                 inputs: list[tuple[str, Shape]] = [read, ("f32", ()), (dtype, ())]
                 yield f"{name} inputs", _of(kind, inputs, to, compute, domain=domain)
     unsigned = partial(pointwise.quantized, dtype="u8")
-    yield "QuantizeLinear without zero", _of("QuantizeLinear", [("f32", _SHAPE)], "u8", unsigned, (0.3, "f32"))
+    yield (
+        "QuantizeLinear without zero",
+        _of("QuantizeLinear", [("f32", _SHAPE)], "u8", unsigned, (0.3, "f32")),
+    )
     yield (
         "DequantizeLinear of i32",
         _of("DequantizeLinear", [("i32", _SHAPE)], "f32", pointwise.dequantized, (0.3, "f32")),
