@@ -177,7 +177,7 @@ def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
 def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x), ReduceMean(x), ReduceProd(x) → x, over axes of size 1 (a sum may turn -0.0 into 0.0)."""
     if numeric_safety.rounds_long(m, m.root):
-        return m.no("means of 64-bit integers are rounded to double", x)
+        return m.no(numeric_safety.ROUNDED_SUM, x)
     return _unless_it_reduces(m, x)
 
 

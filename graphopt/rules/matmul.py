@@ -7,6 +7,7 @@ import re
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks import ort_fusions as fusions
 from graphopt.rules.building_blocks.affine_layers import folded_name, folded_weight
 from graphopt.rules.building_blocks.axes import reduce
@@ -97,6 +98,8 @@ def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     axes = [axis for axis, label in enumerate(labels[0]) if label not in labels[2]]
     if not axes or "".join(label for label in labels[0] if label in labels[2]) != labels[2]:
         return m.no("it sums over no axis, or reorders the others")
+    if numeric_safety.rounds_long(m, m.root):
+        return m.no(numeric_safety.ROUNDED_SUM, x)
     return reduce(op, m, "ReduceSum", x, axes, keepdims=False)
 
 

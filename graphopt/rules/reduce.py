@@ -17,11 +17,12 @@ _KINDS = (*traits.REDUCTIONS, "ArgMax", "ArgMin")
 _NORMALIZE = ("Sub", "Add")
 
 
-@rule(lambda op, x, a: op.one_of(*traits.REDUCTIONS)(x, a.rest()), numerics=Exact, proven_exact=True)
+@rule(lambda op, x, a: op.one_of(*traits.REDUCTIONS)(x, a.rest()), numerics=Reassociates)
 def count_axes_from_front(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x, axes=[-1]) → ReduceSum(x, axes=[rank - 1]), if x may be empty.
 
-    onnxruntime does not reduce the shape of an empty tensor over negative axes.
+    onnxruntime (1.31) does not reduce the shape of an empty tensor over negative axes: the rewrite changes
+    this shape to that of the specification, and therefore is not exact.
     """
     axes, written, shape = axes_of(m, m.root), ints_of(m, m.root, 1, "axes", ()), m.shape(x)
     if not axes or not written or shape is None:
@@ -113,11 +114,17 @@ def collapse_extrema(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Reassociates,
 )
 def collapse_reductions(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """ReduceSum(ReduceSum(x, a), b) → ReduceSum(x, a + b); likewise ReduceProd, ReduceMean and ReduceL1."""
+    """ReduceSum(ReduceSum(x, a), b) → ReduceSum(x, a + b); likewise ReduceProd, ReduceMean and ReduceL1.
+
+    onnxruntime (1.31) adds integers in double, and converts each sum to the nearest integer of the type: with
+    overflow, or with more than 53 bits, two sums differ from one.
+    """
     dtype = m.dtype(x)
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
         return m.no("integer means are rounded", x)
     exact = dtype is not None and not dtype.is_floating_point()
+    if m.root.op_type == "ReduceSum" and (dtype is None or exact):
+        return m.no("onnxruntime limits each sum of integers to the range of their type", x)
     if m.root.op_type == "ReduceProd" and not (exact or numeric_safety.may_approximate(m)):
         return m.no("in another order, products may overflow or vanish", x, hint="--fast-math")
     return _merged_reduction(op, m, x)
@@ -131,6 +138,8 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Squeeze(x)) → ReduceSum(x), if keepdims can produce the shape."""
+    if numeric_safety.rounds_long(m, m.root):
+        return m.no(numeric_safety.ROUNDED_SUM, x)
     squeezed, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
     if squeezed is None or not axes or source is None:
         return m.no("axes or shape unknown", x)

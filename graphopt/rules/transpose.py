@@ -76,7 +76,7 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, exact: bool) -> Outcome:
     if any(fusions.moves_axis_of_norm(m, node, perm) for node in region.nodes):
         return m.no(fusions.NORMALIZATION_AXIS, y)
     if any(numeric_safety.rounds_long(m, node) for node in region.nodes):
-        return m.no("means of 64-bit integers depend on the order of the elements", y)
+        return m.no(numeric_safety.ROUNDED_SUM, y)
     return region.rebuild(op)
 
 
@@ -210,7 +210,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Transpose(x)) → ReduceSum(x), if the remaining axes keep their order."""
     if numeric_safety.rounds_long(m, m.root):
-        return m.no("means of 64-bit integers depend on the order of the elements", x)
+        return m.no(numeric_safety.ROUNDED_SUM, x)
     axes = _axes_before_transpose(m, x)
     return reduce(op, m, m.root.op_type, x, axes, keepdims=False) if axes else m.no("nothing is reduced", x)
 

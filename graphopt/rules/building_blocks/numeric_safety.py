@@ -24,10 +24,15 @@ def is_finite(m: Match, value: ir.Value) -> bool:
     return roomy and is_integer_or_bool(source)
 
 
+#: Reason to refuse a rewrite of a node that :func:`rounds_long`.
+ROUNDED_SUM = "onnxruntime rounds sums of 64-bit integers to double"
+
+
 def rounds_long(m: Match, node: ir.Node) -> bool:
-    """Whether ``node`` is a mean of 64-bit integers, which onnxruntime and numpy compute in double.
+    """Whether ``node`` is a sum or a mean of 64-bit integers, which onnxruntime (1.31) computes in double.
 
     The rounding of the sum depends on the order of the elements, and even a single element is rounded.
     """
     dtype = m.dtype(node.inputs[0])
-    return node.op_type == "ReduceMean" and (dtype is None or (dtype.is_integer() and dtype.itemsize == 8))
+    is_long = dtype is None or (dtype.is_integer() and dtype.itemsize == 8)
+    return node.op_type in ("ReduceMean", "ReduceSum", "Einsum") and is_long
