@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from graphopt.recorded_settings import SettingsRecord
 
 
+#: The state of the files at a path, as :func:`_state` returns it.
+_State = tuple[tuple[str, int, int], ...]
+
+
 @dataclass
 class Invocation:
     """One call of the command line.
@@ -39,7 +44,7 @@ class Invocation:
         before: seconds between the start of the process and ``begin``.
         begin: the start of the call, as :func:`time.perf_counter` returns it.
         color: force colours on or off; ``None``: colours on terminals only.
-        outputs: the paths that options name for output, with their modification times before the call.
+        outputs: the paths that options name for output, with the states of their files before the call.
     """
 
     environ: Mapping[str, str] | None = None
@@ -53,7 +58,7 @@ class Invocation:
     before: float = 0.0
     begin: float = field(default_factory=time.perf_counter)
     color: bool | None = None
-    outputs: dict[Path, int | None] = field(default_factory=dict)
+    outputs: dict[Path, _State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.color is None:
@@ -79,12 +84,16 @@ class Invocation:
 
     def watch(self, paths: Iterable[Path]) -> None:
         """Record the state of ``paths``, which may be written to."""
-        self.outputs |= {path: _modification_time(path) for path in paths if path not in self.outputs}
+        self.outputs |= {path: _state(path) for path in paths if path not in self.outputs}
 
     def changed(self) -> list[Path]:
-        """The files and folders that were written so far."""
-        named = [path for path, before in self.outputs.items() if _modification_time(path) != before]
-        return list(dict.fromkeys([*self.written, *named]))
+        """The paths of :meth:`watch` that were written so far.
+
+        Files beside these, such as the data file of a model, are not listed. An interrupt may arrive after
+        they are published, and before the command has their names.
+        """
+        states = [(path, before, _state(path)) for path, before in self.outputs.items()]
+        return [path for path, before, now in states if (now and now != before) or path in self.written]
 
     @property
     def as_json(self) -> bool:
@@ -97,12 +106,23 @@ class Invocation:
         return ("graphopt", *self.arguments)
 
 
-def _modification_time(path: Path) -> int | None:
-    """The modification time of ``path`` in nanoseconds; ``None`` if it does not exist."""
+def _state(path: Path) -> _State:
+    """Name, modification time (ns) and number of a file, or of each file in a folder; empty if there is none.
+
+    Temporary files and subfolders change the times of a folder, so that these do not count. The times have
+    the resolution of the system's clock, some milliseconds; a replacement of a file changes its number.
+    """
     try:
-        return path.stat().st_mtime_ns
+        if not path.is_dir():
+            return (_file_state("", path.stat()),)
+        with os.scandir(path) as entries:
+            return tuple(sorted(_file_state(one.name, one.stat()) for one in entries if one.is_file()))
     except OSError:
-        return None
+        return ()
+
+
+def _file_state(name: str, found: os.stat_result) -> tuple[str, int, int]:
+    return name, found.st_mtime_ns, found.st_ino
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from graphopt.errors import GraphoptError, UsageError, unwritable
 from graphopt.publish.atomic_rename import exchange
+from graphopt.publish.interrupts import deferred_interrupts
 from graphopt.publish.locks import locked
 from graphopt.publish.temporary_folders import KEPT, remove_abandoned, remove_folder, temporary_folder
 
@@ -53,8 +54,9 @@ class ScratchFolder:
 
             parent = Path(tempfile.gettempdir())
         try:
-            outer, owner = temporary_folder(parent, name)
-            self._remove = weakref.finalize(self, remove_folder, outer, owner)
+            with deferred_interrupts():
+                outer, owner = temporary_folder(parent, name)
+                self._remove = weakref.finalize(self, remove_folder, outer, owner)
             # not the folder with the lock of its owner: writers lock the folder that they write to
             self.path = outer / "new"
             self.path.mkdir()
@@ -62,7 +64,8 @@ class ScratchFolder:
             raise unwritable(parent, error) from error
 
     def close(self) -> None:
-        self._remove()
+        with deferred_interrupts():
+            self._remove()
 
     def __enter__(self) -> Path:
         return self.path

@@ -45,15 +45,23 @@ def temporary_file(target: Path) -> Iterator[Path]:
     """
     made: list[tuple[Path, int | None]] = []
     try:
-        with deferred_interrupts():
-            made.append(temporary_folder(target.parent, f".{target.name}"))
-        path = made[0][0] / target.name
-        path.touch()
-        yield path
+        try:
+            with deferred_interrupts():
+                made.append(temporary_folder(target.parent, f".{target.name}"))
+            path = made[0][0] / target.name
+            path.touch()
+            yield path
+        finally:
+            _remove_all(made)
     finally:
-        with deferred_interrupts():
-            for folder, owner in made:
-                remove_folder(folder, owner)
+        _remove_all(made)  # an interrupt may arrive before the first call defers it
+
+
+def _remove_all(folders: list[tuple[Path, int | None]]) -> None:
+    """Remove folders of :func:`temporary_folder`, and empty the list."""
+    with deferred_interrupts():
+        while folders:
+            remove_folder(*folders.pop())
 
 
 def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
