@@ -83,8 +83,8 @@ class Invocation:
         return self.names.get(str(path), str(path))
 
     def watch(self, paths: Iterable[Path]) -> None:
-        """Record the state of ``paths``, which may be written to."""
-        self.outputs |= {path: _state(path) for path in paths if path not in self.outputs}
+        """Record the state of ``paths``, which may be written to, and list them before those so far."""
+        self.outputs = {path: _state(path) for path in paths if path not in self.outputs} | self.outputs
 
     def changed(self) -> list[Path]:
         """The paths of :meth:`watch` that were written so far.

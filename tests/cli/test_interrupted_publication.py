@@ -95,10 +95,9 @@ _OPTIMIZE = ("--weights", "beside", "--no-verify", "--no-cache")
 #: they name, without the files beside these. The last output is written last.
 _COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "optimize": (("optimize", "{a}", "-o", "{out}/m.onnx", *_OPTIMIZE), ("m.onnx",)),
-    "several": (("optimize", "{a}", "{b}", "-o", "{out}", *_OPTIMIZE), ("a/m.onnx", "b/m.onnx")),
-    "report": (
-        ("optimize", "{a}", "-o", "{out}/m.onnx", "--report", "{out}/r.json", *_OPTIMIZE),
-        ("m.onnx", "r.json"),
+    "several": (
+        ("optimize", "{a}", "{b}", "-o", "{out}", "--report", "{out}/r.json", *_OPTIMIZE),
+        ("a/m.onnx", "b/m.onnx", "r.json"),
     ),
     "bundle": (("compile", "{a}", "-o", "{out}/m.gopt", "--no-verify"), ("m.gopt",)),
     "zip": (("compile", "{a}", "-o", "{out}/m.gopt", "--zip", "--no-verify"), ("m.gopt",)),
