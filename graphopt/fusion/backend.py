@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from graphopt.fusion.loops.ir import Element, Kernel
+from graphopt.fusion.template_kernel import NativeKernel, TemplateKernel
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.disk_store import Store
 from graphopt.util.lazy_dataclass import dataclass
@@ -40,17 +41,22 @@ class Features:
 
     Attributes:
         segments: kernels with several segments, which concatenations need.
+        templates: names of templates.
     """
 
     elements: frozenset[Element] = frozenset(Element)
     reductions: bool = True
     segments: bool = True
+    templates: frozenset[str] = frozenset()
 
-    def unsupported_part(self, kernel: Kernel) -> str | None:
+    def unsupported_part(self, kernel: NativeKernel) -> str | None:
         """The reason why ``kernel`` is unsupported; ``None`` if it is supported."""
         for port in (*kernel.inputs, *kernel.outputs):
             if port.element not in self.elements:
                 return f"no kernels for {port.element.name.lower()} on this device"
+        if isinstance(kernel, TemplateKernel):
+            known = kernel.template in self.templates
+            return None if known else f"no template {kernel.template!r} on this device"
         if kernel.reduced and not self.reductions:
             return "no kernels with reductions on this device"
         if len(kernel.segments) > 1 and not self.segments:
@@ -79,7 +85,7 @@ class Backend(Protocol):
         """The schedule of each segment, in the back end's own terms."""
         ...
 
-    def render(self, kernels: Sequence[Kernel]) -> str:
+    def render(self, kernels: Sequence[NativeKernel]) -> str:
         """One source file with ``kernels``; equal kernels yield equal text.
 
         Raises:
@@ -89,7 +95,7 @@ class Backend(Protocol):
 
     def build(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[NativeKernel],
         store: Store,
         *,
         compiler: str | None = None,
@@ -116,7 +122,9 @@ class Backend(Protocol):
         """The CPU levels in libraries for this machine, or the ``requested`` ones of them; may be empty."""
         ...
 
-    def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+    def find(
+        self, kernels: Sequence[NativeKernel], store: Store, *, compiler: str | None = None
+    ) -> Path | None:
         """The library of ``kernels`` if it is in ``store``; arguments and errors like :meth:`build`."""
         ...
 

@@ -12,9 +12,10 @@ from graphopt import ir
 from graphopt.context import Context, context_for
 from graphopt.errors import InvalidModel
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.loops.ir import CantFuse, Kernel
+from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.lower_group import lower
 from graphopt.fusion.operator_table import only_moves
+from graphopt.fusion.template_kernel import NativeKernel
 from graphopt.ops import graphopt_operators
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -41,7 +42,7 @@ class Group:
 
     function: ir.Function
     signature: Signature | None
-    kernel: Kernel | None
+    kernel: NativeKernel | None
     reason: str = ""
     calls: int = 0
 
@@ -85,7 +86,7 @@ def _group(function: ir.Function, signature: Signature | None, calls: int) -> Gr
         return Group(function, signature, None, f"its nodes are invalid: {type(fault).__name__}", calls)
 
 
-def kernels_of(model: ir.Model) -> list[Kernel]:
+def kernels_of(model: ir.Model) -> list[NativeKernel]:
     """The kernels of the groups in ``model``."""
     return [group.kernel for group in groups_of(model) if group.kernel is not None]
 
@@ -141,7 +142,7 @@ def digest(function: ir.Function, signature: Signature) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
-def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
+def kernel_of(function: ir.Function, signature: Signature) -> NativeKernel:
     """The kernel of a group, lowered at the first call; raises CantFuse if the group has no kernel."""
     noted = function.graph.meta.get(_KERNEL)
     if noted is None or noted.name != function.name:  # the name is a digest of the contents
@@ -151,7 +152,7 @@ def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
     return noted
 
 
-def note_kernel(function: ir.Function, kernel: Kernel) -> None:
+def note_kernel(function: ir.Function, kernel: NativeKernel) -> None:
     """Record that ``kernel`` is the kernel of ``function``, so that it is not lowered again."""
     function.graph.meta[_KERNEL] = replace(kernel, name=function.name)
 
@@ -163,7 +164,7 @@ def lower_nodes(
     imports: Mapping[str, int],
     signature: Signature,
     name: str,
-) -> Kernel:
+) -> NativeKernel:
     """The kernel that computes ``outputs`` from ``inputs`` by ``nodes``, which are not modified.
 
     Raises:

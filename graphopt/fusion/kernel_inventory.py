@@ -14,7 +14,7 @@ from graphopt.fusion.backend import Backend, ProgressCallback, backend_or_host
 from graphopt.fusion.group_functions import Group, groups_of
 from graphopt.fusion.group_signature import Tensor
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.template_kernel import NativeKernel
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import prepare
@@ -63,7 +63,7 @@ class Inventory:
         return f"<Inventory: {groups}{' proposed' if self.proposed else ''}, {kernels}>"
 
     @cached_property
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[NativeKernel]:
         """The kernels of all groups with a kernel."""
         return [group.kernel for group in self.groups if group.kernel is not None]
 

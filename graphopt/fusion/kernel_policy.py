@@ -12,10 +12,13 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import Context
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.lower_partition import lower_partition
 from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from graphopt.fusion.single_nodes import is_faster_alone
+from graphopt.fusion.template_groups import TemplateGroups, propose_template_groups
+from graphopt.fusion.template_kernel import NativeKernel
+from graphopt.fusion.template_table import Match
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.propose_groups import Partition
@@ -34,6 +37,14 @@ FREE_REASON = "it moves no element in memory"
 MEMBER_REASON = "it is computed in the same loops"
 
 
+class Templates(Enum):
+    """Templates in groups: those expected to be faster than onnxruntime, all, or none."""
+
+    FASTER = "faster"
+    ALL = "all"
+    NONE = "none"
+
+
 class Shapes(Enum):
     """Permitted shapes of values in groups: all, or only static ones."""
 
@@ -49,6 +60,7 @@ class FusionPolicy:
         minimum: minimum size of a group; equal computations count once, moves of elements without cost do not
         count.
         shapes: shapes of values in groups.
+        templates: templates in groups.
         kind: the kind of groups, for messages.
         kernels: signature and kernel of each proposed group.
     """
@@ -56,9 +68,11 @@ class FusionPolicy:
     cx: Context
     minimum: int = 2
     shapes: Shapes = Shapes.ANY
+    templates: Templates = Templates.FASTER
     kind: str = "fusion"
-    kernels: dict[Partition, tuple[Signature, Kernel]] = field(default_factory=dict)
+    kernels: dict[Partition, tuple[Signature, NativeKernel]] = field(default_factory=dict)
     _alone: dict[ir.Node, bool] = field(default_factory=dict, init=False)
+    _template_groups: dict[ir.Graph, TemplateGroups] = field(default_factory=dict, init=False)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
         """The size of a group, exact up to the minimum; a node that is faster as a kernel counts as two."""
@@ -82,20 +96,48 @@ class FusionPolicy:
 
     def decide(self, node: ir.Node) -> Decision:
         """The role of ``node``, by its operator, its types and its neighbours."""
-        cx = self.cx
-        if find(node) is None:
-            return Decision(Role.BOUNDARY, f"no kernels for {qualified_name(node)}")
-        if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
-            return Decision(Role.BOUNDARY, "onnxruntime crashes on this nonstandard operator in functions")
-        outputs = [output for output in node.outputs if output.name]
-        if all(cx.known_ints(output) is not None for output in outputs):
-            return Decision(Role.BOUNDARY, "it computes sizes")
-        reason = obstacle_to_kernel(node, cx) or self._unsupported_shape(node) or self.overlap(node)
+        if node.graph is not None:
+            templates = self.template_groups(node.graph)
+            if node in templates.members:
+                return Decision(Role.BOUNDARY, "a template computes it")
+            if find(node) is None and node in templates.reasons:
+                return Decision(Role.BOUNDARY, templates.reasons[node])
+        reason = self.obstacle(node) or self.overlap(node)
         if reason:
             return Decision(Role.BOUNDARY, reason)
         if traits.is_alias(node):
             return Decision(Role.PASSTHROUGH, FREE_REASON)
         return Decision(Role.MEMBER)
+
+    def template_groups(self, graph: ir.Graph) -> TemplateGroups:
+        """The groups of templates in ``graph``, whose nodes are in no other groups."""
+        if graph not in self._template_groups:
+            self._template_groups[graph] = TemplateGroups()  # none while they are proposed
+            if self.templates is not Templates.NONE:
+                self._template_groups[graph] = propose_template_groups(graph, self)
+        return self._template_groups[graph]
+
+    def note_kernel(self, group: Partition) -> None:
+        """Lower ``group`` to its kernel; raises CantFuse if it has none."""
+        self.kernels[group] = lower_partition(group, self.cx)
+
+    def obstacle_to_template(self, match: Match) -> str | None:
+        """The reason why onnxruntime runs the nodes of ``match``; ``None`` if its template does."""
+        if self.templates is Templates.ALL or match.is_faster is None or match.is_faster(match, self.cx):
+            return None
+        return "onnxruntime is expected to be as fast"
+
+    def obstacle(self, node: ir.Node) -> str | None:
+        """The reason why no loop nest computes ``node``, regardless of its neighbours."""
+        cx = self.cx
+        if find(node) is None:
+            return f"no kernels for {qualified_name(node)}"
+        if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
+            return "onnxruntime crashes on this nonstandard operator in functions"
+        outputs = [output for output in node.outputs if output.name]
+        if all(cx.known_ints(output) is not None for output in outputs):
+            return "it computes sizes"
+        return obstacle_to_kernel(node, cx) or self._unsupported_shape(node)
 
     def _unsupported_shape(self, node: ir.Node) -> str | None:
         for value in (*node.inputs, *node.outputs):

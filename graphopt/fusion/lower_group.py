@@ -1,4 +1,4 @@
-"""Lowering of a group, represented as a graph, to a kernel of the loop IR."""
+"""Lowering of a group to a kernel: a loop nest of the loop IR, or a template with an epilogue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from graphopt.fusion.loops.builder import Expr, IRBuilder, live
 from graphopt.fusion.loops.ir import ZERO, Access, Axis, CantFuse, Element, Kernel, Port, Segment, Size, Store
 from graphopt.fusion.operator_table import EmitContext, element_of, find, obstacle_to_kernel
 from graphopt.fusion.size_symbols import SymbolTable
+from graphopt.fusion.template_kernel import RESULT, Epilogue, NativeKernel, TemplateKernel
+from graphopt.fusion.template_table import Match, match_in
 
 #: Maximum stride of accesses along the innermost loop, in elements.
 _WIDEST_STRIDE = 16
@@ -23,7 +25,7 @@ _MOST_STEPS = 600
 _Use = tuple[ir.Value, AffineMap]
 
 
-def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
+def lower(graph: ir.Graph, cx: Context, name: str) -> NativeKernel:
     """The kernel that computes the outputs of ``graph`` from its inputs.
 
     Args:
@@ -31,9 +33,19 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
         cx: shape facts about its values.
 
     Raises:
-        CantFuse: the nodes are not one loop nest, or memory accesses of the nest are too scattered.
+        CantFuse: the nodes are neither one loop nest nor a template with an elementwise epilogue, or memory
+            accesses of the nest are too scattered.
     """
     nodes = [node for node in graph if ir.constant_of(node.outputs[0]) is None]
+    match = match_in(nodes, cx)
+    if match is not None:
+        return _lower_template(graph, nodes, match, cx, name)
+    nest = _nest_of(nodes, cx)
+    return _Lowering(graph.inputs, graph.outputs, cx, nest, name).run()
+
+
+def _nest_of(nodes: Sequence[ir.Node], cx: Context) -> LoopNest:
+    """The loop nest of ``nodes``; raises CantFuse if they are not one."""
     reason = next(filter(None, (obstacle_to_kernel(node, cx) for node in nodes)), None)
     if reason is not None:  # the graph may be hand-written
         raise CantFuse(reason)
@@ -42,23 +54,96 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
         raise CantFuse(
             next((item.reason for item in clusters if item.reason), "the nodes need several loop nests")
         )
-    return _Lowering(graph, cx, clusters[0].nest, name).run()
+    return clusters[0].nest
+
+
+def _lower_template(
+    graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx: Context, name: str
+) -> TemplateKernel:
+    """The kernel of a group with a template, whose nodes are followed by an epilogue."""
+    places = {value: index for index, value in enumerate(graph.inputs)}
+    missing = [value for value in match.operands if value is not None and value not in places]
+    if missing:
+        raise CantFuse(f"{missing[0].name!r} is computed inside of the group")
+    symbols = SymbolTable([cx.shape(value) or () for value in graph.inputs])
+    inputs = tuple(
+        Port(_element_of(value, cx), tuple(map(symbols.size, cx.shape(value) or ())))
+        for value in graph.inputs
+    )
+    outputs = tuple(Port(_element_of(value, cx), ()) for value in graph.outputs)
+    numbers = {value: index for index, value in enumerate(graph.outputs)}
+    epilogue = None
+    rest = [node for node in nodes if node not in match.nodes]
+    if rest:
+        epilogue = _lower_epilogue(graph, rest, match, cx, name)
+    elif any(value not in match.results for value in graph.outputs):
+        raise CantFuse("the template does not compute all results")
+    return TemplateKernel(
+        name,
+        match.template,
+        inputs,
+        outputs if epilogue is None else epilogue.kernel.outputs,
+        tuple(symbols.symbols),
+        match.parameters,
+        tuple(None if value is None else places[value] for value in match.operands),
+        tuple(numbers.get(value) for value in match.results),
+        epilogue,
+    )
+
+
+def _lower_epilogue(
+    graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx: Context, name: str
+) -> Epilogue:
+    """The epilogue of ``nodes``, whose loops are in the order of the elements of the template's result."""
+    (result, *others) = [value for value in match.results if value.name]
+    if others or any(value in graph.outputs for value in match.results):
+        raise CantFuse("only a template with one result has an epilogue, which reads it")
+    nest = _nest_of(nodes, cx)
+    if nest.reduction_loops or nest.split_loop is not None:
+        raise CantFuse("an epilogue is elementwise")
+    read = [value for value in graph.inputs if any(value in node.inputs for node in nodes)]
+    indices = nest.indices(result)
+    order = [loop for index in indices[0] for loop in index.loops]
+    whole = len(indices) == 1 and all(map(nest.covers, indices[0], nest.dims(result)))
+    if not whole or sorted(order) != sorted(nest.outer):
+        raise CantFuse("its epilogue does not read the result element by element")
+    kernel = _Lowering([*read, result], graph.outputs, cx, nest, name, order).run()
+    places = {value: index for index, value in enumerate(graph.inputs)}
+    return Epilogue(kernel, (*(places[value] for value in read), RESULT))
+
+
+def _element_of(value: ir.Value, cx: Context) -> Element:
+    element = element_of(cx.dtype(value))
+    if element is None:
+        raise CantFuse(f"no kernels for the type of {value.name!r}")
+    return element
 
 
 class _Lowering:
-    def __init__(self, graph: ir.Graph, cx: Context, nest: LoopNest, name: str) -> None:
-        self._graph = graph
+    """Lowers a nest; ``required_order`` is the order of its loops, by default the best one."""
+
+    def __init__(
+        self,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        cx: Context,
+        nest: LoopNest,
+        name: str,
+        required_order: list[int] | None = None,
+    ) -> None:
         self._cx = cx
         self._nest = nest
         self._name = name
-        self._inputs = {value: index for index, value in enumerate(graph.inputs)}
-        self._symbols = SymbolTable([nest.dims(value) for value in graph.inputs])
+        self._inputs = {value: index for index, value in enumerate(inputs)}
+        self._outputs = outputs
+        self._symbols = SymbolTable([nest.dims(value) for value in inputs])
+        self._required_order = required_order
         self._order: list[int] = []
 
     def run(self) -> Kernel:
         nest = self._nest
-        inputs = tuple(self._port(value) for value in self._graph.inputs)
-        outputs = tuple(self._port(value) for value in self._graph.outputs)
+        inputs = tuple(map(self._port, self._inputs))
+        outputs = tuple(map(self._port, self._outputs))
         first: CantFuse | None = None
         for order in self._loop_orders():
             self._order = order
@@ -79,6 +164,8 @@ class _Lowering:
 
     def _loop_orders(self) -> list[list[int]]:
         """Candidate loop orders, outermost first. Reduction loops are innermost, or around one other loop."""
+        if self._required_order is not None:
+            return [self._required_order]
         outer, reduced = self._nest.outer, self._nest.reduction_loops or []
         if not reduced:
             return [self._interleaved_last(outer)]
@@ -94,7 +181,7 @@ class _Lowering:
             return loops
         last = loops[-1]
         between: list[int] = []
-        for value in self._graph.inputs:
+        for value in self._inputs:
             for indices in self._nest.indices(value):
                 digits = [loop for index in indices for loop in index.loops]
                 if last in digits:
@@ -103,13 +190,7 @@ class _Lowering:
         return [*(loop for loop in loops[:-1] if loop not in inner), *inner, last]
 
     def _port(self, value: ir.Value) -> Port:
-        return Port(self._element(value), tuple(map(self._symbols.size, self._nest.dims(value))))
-
-    def _element(self, value: ir.Value) -> Element:
-        element = element_of(self._cx.dtype(value))
-        if element is None:
-            raise CantFuse(f"no kernels for the type of {value.name!r}")
-        return element
+        return Port(_element_of(value, self._cx), tuple(map(self._symbols.size, self._nest.dims(value))))
 
     def _bounds(self) -> list[tuple[int, Size | None]]:
         """Start and stop of each segment."""
@@ -120,7 +201,7 @@ class _Lowering:
     def _segment(self, reduction_size: Size | None, start: int, stop: Size | None) -> Segment:
         builder = IRBuilder(reduction_size)
         exprs = self._exprs(builder, start)
-        uses = [(value, self._nest.resolved(self._nest.stores[value])) for value in self._graph.outputs]
+        uses = [(value, self._nest.resolved(self._nest.stores[value])) for value in self._outputs]
         steps, renumbered = live(builder.steps, [exprs[use].index for use in uses])
         if len(steps) > _MOST_STEPS:
             raise CantFuse("it takes too many instructions")
@@ -133,7 +214,7 @@ class _Lowering:
         """Expressions of all uses of values in the segment that begins at ``start``."""
         nest = self._nest
         found: dict[_Use, Expr] = {}
-        pending = [(value, nest.resolved(nest.stores[value])) for value in reversed(self._graph.outputs)]
+        pending = [(value, nest.resolved(nest.stores[value])) for value in reversed(self._outputs)]
         while pending:
             value, indices = pending[-1]
             if (value, indices) in found:
@@ -151,7 +232,7 @@ class _Lowering:
 
     def _leaf(self, builder: IRBuilder, value: ir.Value, indices: AffineMap) -> Expr | None:
         """The expression of an input or a constant; ``None`` for other values."""
-        element = self._element(value)
+        element = _element_of(value, self._cx)
         if value in self._inputs:
             return builder.load(self._access(self._inputs[value], value, indices), element)
         tensor = ir.constant_of(value)

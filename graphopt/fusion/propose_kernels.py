@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.fusion.backend import backend_for
 from graphopt.fusion.clustering import find_clusters
-from graphopt.fusion.group_functions import lower_nodes
-from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.kernel_policy import FREE_REASON, FusionPolicy
-from graphopt.fusion.loops.ir import CantFuse, Kernel
-from graphopt.fusion.operator_table import find
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.lower_partition import kernel_inputs
 from graphopt.ops import traits
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 
@@ -23,7 +20,10 @@ def propose_kernels(root: ir.Graph, policy: FusionPolicy) -> list[Proposal]:
     """The groups of ``root`` and its bodies; each has a kernel."""
     found = propose_all(root, policy)
     for proposal in found:
-        clusters, proposal.groups = proposal.groups, []
+        clusters, proposal.groups = proposal.groups, list(policy.template_groups(proposal.graph).groups)
+        for group in proposal.groups:
+            for node in group.nodes:
+                proposal.ungrouped.pop(node, None)
         for cluster in clusters:
             _propose(cluster.nodes, proposal, policy, _PEELS)
         place = {node: number for number, node in enumerate(proposal.graph)}
@@ -49,7 +49,7 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
             reason = policy.unprofitability(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             try:
-                policy.kernels[group] = _kernel_of(group, policy)
+                policy.note_kernel(group)
                 proposal.groups.append(group)
                 continue
             except CantFuse as refusal:
@@ -73,41 +73,6 @@ def _exclude(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
 
 def _readers(node: ir.Node) -> list[ir.Node]:
     return [reader for output in node.outputs for reader in ir.readers(output)]
-
-
-def _kernel_of(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]:
-    """The kernel of ``group``, not yet named; raises CantFuse if ``group`` has no kernel."""
-    cx = policy.cx
-    inputs = kernel_inputs(group)
-    signature = Signature.of(inputs, group.outputs, cx)
-    imports = cx.edit.scopes.imports(group.graph)
-    kernel = lower_nodes(group.nodes, inputs, group.outputs, imports, signature, "group")
-    backend = backend_for(cx.options.device)
-    reason = None if backend is None else backend.features.unsupported_part(kernel)
-    if reason is not None:
-        raise CantFuse(reason)
-    return signature, kernel
-
-
-def kernel_inputs(group: Partition) -> list[ir.Value]:
-    """The inputs of a group's kernel, without scalar constants and sizes, which the kernel contains."""
-    return [value for value in group.inputs if not is_inside(value, group)]
-
-
-def is_inside(value: ir.Value, group: Partition) -> bool:
-    """Whether ``value``, which a group reads, becomes part of the group."""
-    tensor = ir.constant_of(value)
-    if tensor is None:
-        return False
-    if tensor.size == 1:
-        return True
-    return all(_is_size(reader, index) for reader, index in value.uses() if reader in group.nodes)
-
-
-def _is_size(node: ir.Node, index: int) -> bool:
-    """Whether an input of ``node`` consists of sizes or axes instead of data."""
-    operator = find(node)
-    return operator is not None and operator.data is not None and index >= operator.data
 
 
 def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir.Node]]:

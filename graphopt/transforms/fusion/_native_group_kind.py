@@ -9,7 +9,8 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes
-from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
+from graphopt.fusion.lower_partition import kernel_inputs
+from graphopt.fusion.propose_kernels import propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve

@@ -9,9 +9,10 @@ from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.group_functions import name_of, note_kernel, note_signatures, signatures_of
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes
+from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes, Templates
+from graphopt.fusion.lower_partition import is_inside
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
-from graphopt.fusion.propose_kernels import is_inside, propose_kernels
+from graphopt.fusion.propose_kernels import propose_kernels
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
@@ -35,10 +36,12 @@ class FuseGroups(Pass):
         min: minimum number of nodes of a group; equal computations count once, moves of elements without cost
         do not count.
         shapes: shapes of values in groups: ``any``, or ``static``.
+        templates: products and recurrences in groups: those expected to be ``faster``, ``all``, or ``none``.
     """
 
     min: int = 2
     shapes: Shapes = Shapes.ANY
+    templates: Templates = Templates.FASTER
 
     name: ClassVar[str] = "fuse-groups"
     provides: ClassVar[frozenset[str]] = frozenset({NATIVE_GROUPS})
@@ -54,7 +57,7 @@ class FuseGroups(Pass):
             return
         dissolve(model, cx)
         cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
-        policy = FusionPolicy(cx, self.min, self.shapes)
+        policy = FusionPolicy(cx, self.min, self.shapes, self.templates)
         signatures = signatures_of(model)
         withheld = {(owner, node): reason for owner, node, reason in cx.options.withheld}
         changed = False

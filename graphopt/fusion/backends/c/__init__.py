@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from graphopt.util.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from graphopt.fusion.backends.c.schedule import Schedule
     from graphopt.fusion.loops.ir import Kernel
+    from graphopt.fusion.template_kernel import NativeKernel
     from graphopt.util.disk_store import Store
 
 
@@ -26,21 +26,26 @@ class CBackend:
 
     name: str = "C"
     device: str = "cpu"
-    features: Features = field(default_factory=Features)
+
+    @property
+    def features(self) -> Features:
+        from graphopt.fusion.backends.c.template_printer import template_names
+
+        return Features(templates=template_names())
 
     def schedule(self, kernel: Kernel) -> Sequence[Schedule]:
         from graphopt.fusion.backends.c.schedule import schedule
 
         return [schedule(kernel, segment) for segment in kernel.segments]
 
-    def render(self, kernels: Sequence[Kernel]) -> str:
+    def render(self, kernels: Sequence[NativeKernel]) -> str:
         from graphopt.fusion.backends.c.source_file import source
 
         return source(kernels)
 
     def build(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[NativeKernel],
         store: Store,
         *,
         compiler: str | None = None,
@@ -57,12 +62,14 @@ class CBackend:
 
         return tuple(level for level in levels(requested) if level)
 
-    def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+    def find(
+        self, kernels: Sequence[NativeKernel], store: Store, *, compiler: str | None = None
+    ) -> Path | None:
         from graphopt.fusion.backends.c.build_library import find
 
         return find(self._sources(kernels), len(kernels), store, compiler=compiler)
 
-    def _sources(self, kernels: Sequence[Kernel]) -> list[str]:
+    def _sources(self, kernels: Sequence[NativeKernel]) -> list[str]:
         starts = range(0, len(kernels), _KERNELS_PER_FILE)
         return [self.render(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 

@@ -21,7 +21,7 @@ from graphopt.util.disk_store import Store, key_of
 
 _KIND, _FORM = "kernels", 1
 _LIBRARY = "kernels.so"
-_RUNTIME = ("runtime.c", "runtime.h", "abi.h", "levels.h")
+_RUNTIME = ("runtime.c", "runtime.h", "abi.h", "levels.h", "packed.h")
 #: Timeout of a compiler call, in seconds.
 _TIMEOUT = 300.0
 #: Magic numbers of shared libraries on Linux and macOS.

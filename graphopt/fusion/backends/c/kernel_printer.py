@@ -9,6 +9,7 @@ from graphopt.fusion.backends.c.schedule import TILE, schedule
 from graphopt.fusion.backends.c.segment_printer import SegmentPrinter
 from graphopt.fusion.backends.c.size_variables import SizeVariables, product
 from graphopt.fusion.loops.ir import Kernel, Size
+from graphopt.fusion.template_kernel import NativeKernel
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -57,8 +58,8 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
         yield f"    (void)n{index};"
     for index, port in enumerate(kernel.inputs):
         for axis, dim in enumerate(port.dims):
-            if not _is_symbol(kernel, index, axis, dim):
-                yield from _size_check(kernel, index, axis, sizes.c(dim))
+            if not is_symbol(kernel, index, axis, dim):
+                yield from size_check(kernel, index, axis, sizes.c(dim))
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
@@ -97,20 +98,22 @@ def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
         yield f"        run.step[{number}] = step;"
     yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
     if any(printer.schedule.stage_plan.spilled for printer in printers):
-        yield from _memory_check(kernel)
+        yield from memory_check(kernel.name)
 
 
-def _memory_check(kernel: Kernel) -> Iterator[str]:
+def memory_check(name: str) -> Iterator[str]:
+    """Statements that fail if a thread of the kernel ``name`` had no memory."""
     yield "        if (run.failed) {"
-    yield f'            go_fail(call, "{kernel.name} is out of memory");'
+    yield f'            go_fail(call, "{name} is out of memory");'
     yield "            return 1;"
     yield "        }"
 
 
-def _size_check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterator[str]:
-    yield f"    if (in{index}[{axis}] != {expected}) {{"
+def size_check(kernel: NativeKernel, index: int, axis: int, expected: str, dims: str = "in") -> Iterator[str]:
+    """Statements that fail if ``{dims}{index}[axis]``, a dim of an input, is not ``expected``."""
+    yield f"    if ({dims}{index}[{axis}] != {expected}) {{"
     words = f'"input {index} of {kernel.name} is %lld long on axis {axis}, %lld expected"'
-    values = f"(long long)in{index}[{axis}], (long long){expected}"
+    values = f"(long long){dims}{index}[{axis}], (long long){expected}"
     yield "        char message[256];"
     yield f"        snprintf(message, sizeof message, {words}, {values});"
     yield "        go_fail(call, message);"
@@ -118,7 +121,7 @@ def _size_check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterato
     yield "    }"
 
 
-def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
+def is_symbol(kernel: NativeKernel, index: int, axis: int, dim: Size) -> bool:
     """Whether a dim defines its symbol, so that no check is needed."""
     if dim.factor != 1 or len(dim.symbols) != 1:
         return False
@@ -150,7 +153,7 @@ def _segment(kernel: Kernel, printer: SegmentPrinter) -> Iterator[str]:
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
     if printer.schedule.stage_plan.spilled:
-        yield from _memory_check(kernel)
+        yield from memory_check(kernel.name)
     yield "    }"
 
 

@@ -22,7 +22,7 @@ class Lanes(Enum):
 
 def preamble(used: list[Lanes]) -> str:
     """The text before the kernels."""
-    parts = ['#include "runtime.h"\n', _file("level.h"), _file("bounds.h"), _file("scalars.h")]
+    parts = ['#include "runtime.h"\n', header("level.h"), header("bounds.h"), header("scalars.h")]
     for lanes in used:
         whole = lanes is Lanes.BYTES
         parts.append(f"#define GO_SET _{lanes.value}\n")
@@ -32,12 +32,13 @@ def preamble(used: list[Lanes]) -> str:
         names = ["lanes.h", "pixels.h", "widths.h", "conversions.h", "integers.h", "sums.h"]
         if not whole:
             names[-1:-1] = ["halves.h", "machine.h", "math.h", "trigonometry.h", "power.h"]
-        parts += [_file(name) for name in names]
+        parts += [header(name) for name in names]
         macros = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
         parts.append("".join(f"#undef {name}\n" for name in macros))
     return "\n".join(parts)
 
 
 @cache
-def _file(name: str) -> str:
+def header(name: str) -> str:
+    """The text of a file in ``include``."""
     return (resources.files(__package__) / "include" / name).read_text(encoding="utf-8")

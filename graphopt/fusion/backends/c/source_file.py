@@ -8,15 +8,17 @@ separate operators.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from graphopt.fusion.backends.c.kernel_printer import kernel_text
-from graphopt.fusion.backends.c.preamble import Lanes, preamble
+from graphopt.fusion.backends.c.preamble import Lanes, header, preamble
 from graphopt.fusion.backends.c.schedule import lanes
+from graphopt.fusion.backends.c.template_printer import TemplatePrinter, printer_for
 from graphopt.fusion.loops.ir import Element, Kernel
+from graphopt.fusion.template_kernel import NativeKernel, TemplateKernel
 
 
-def source(kernels: Sequence[Kernel]) -> str:
+def source(kernels: Sequence[NativeKernel]) -> str:
     """One C file with ``kernels``.
 
     It defines ``GO_NAME(go_kernels)`` and ``GO_NAME(go_kernel_count)`` of ``runtime.h``.
@@ -27,25 +29,42 @@ def source(kernels: Sequence[Kernel]) -> str:
     for kernel in kernels:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", kernel.name):
             raise ValueError(f"names of kernels are identifiers of C, not {kernel.name[:200]!r}")
-    used = {lanes(kernel) for kernel in kernels}
+    printers = {kernel.name: printer_for(kernel) for kernel in kernels if isinstance(kernel, TemplateKernel)}
+    used = {each for kernel in kernels for each in _lanes(kernel)}
     parts = [preamble([each for each in Lanes if each in used])]
-    parts += [kernel_text(kernel) for kernel in kernels]
-    parts.append(_table(kernels))
+    headers = dict.fromkeys(name for printer in printers.values() for name in printer.headers)
+    parts += map(header, headers)
+    parts += [_text(kernel, printers) for kernel in kernels]
+    parts.append(_table(kernels, printers))
     return "\n".join(parts)
 
 
-def _table(kernels: Sequence[Kernel]) -> str:
+def _text(kernel: NativeKernel, printers: Mapping[str, TemplatePrinter]) -> str:
+    return printers[kernel.name].text() if isinstance(kernel, TemplateKernel) else kernel_text(kernel)
+
+
+def _lanes(kernel: NativeKernel) -> set[Lanes]:
+    """The numbers of lanes in a kernel; templates use vectors of floats."""
+    if isinstance(kernel, Kernel):
+        return {lanes(kernel)}
+    return {Lanes.WORDS} if kernel.epilogue is None else {Lanes.WORDS, lanes(kernel.epilogue.kernel)}
+
+
+def _table(kernels: Sequence[NativeKernel], printers: Mapping[str, TemplatePrinter]) -> str:
     lines, rows = [], []
     for kernel in kernels:
         name = kernel.name
         ports = {"inputs": kernel.inputs, "outputs": kernel.outputs}
         for kind, of in ports.items():
             lines.append(_ints(f"{name}_{kind}", [_number(port.element) for port in of]))
+        constants, count = printers[name].table() if name in printers else ("", 0)
+        lines += [constants] if constants else []
         pairs = [index for pair in kernel.in_place for index in pair]
         lines.append(_ints(f"{name}_in_place", pairs))
         rows.append(
             f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
-            f"{len(kernel.in_place)}, {name}_in_place, {name}_main}},"
+            f"{len(kernel.in_place)}, {name}_in_place, {name}_main, "
+            f"{count}, {f'{name}_constants' if count else 'NULL'}}},"
         )
     lines.append("extern const go_kernel GO_NAME(go_kernels)[];")
     lines.append("extern const int GO_NAME(go_kernel_count);")

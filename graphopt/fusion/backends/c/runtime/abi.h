@@ -50,6 +50,8 @@ enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 }; /* of OrtErrorCode */
   each(93, ReleaseStatus, void, (OrtStatus * status))                                                                \
   each(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo * info))                                  \
   each(101, ReleaseCustomOpDomain, void, (OrtCustomOpDomain * domain))                                               \
+  each(249, KernelInfoGetConstantInput_tensor, OrtStatus *,                                                          \
+       (const OrtKernelInfo *info, size_t index, int *is_constant, const OrtValue **value))                          \
   each(274, KernelContext_ParallelFor, OrtStatus *,                                                                  \
        (const OrtKernelContext *run, void (*body)(void *, size_t), size_t count, size_t batches, void *data))
 

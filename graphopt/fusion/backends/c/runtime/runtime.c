@@ -14,6 +14,7 @@
 #include "abi.h"
 #include "levels.h"
 #include "library.h"
+#include "packed.h"
 #include "runtime.h"
 
 #define GO_EXPORT __attribute__((visibility("default")))
@@ -90,11 +91,19 @@ typedef struct {
   const go_kernel *kernel;
 } operator_t;
 
+/* A kernel of one node in one session. */
+typedef struct {
+  const operator_t *op;
+  go_packed_constant *packed[GO_MOST_CONSTANTS]; /* NULL if the input is not constant */
+} instance_t;
+
 struct go_call {
   const OrtApi *api;
   OrtKernelContext *run;
   const go_kernel *kernel;
   OrtStatus *status; /* the first failure */
+  const instance_t *instance;
+  void *packed[GO_MOST_CONSTANTS]; /* packed for this run only */
 };
 
 /* What the elements of an empty tensor are said to be. */
@@ -163,6 +172,37 @@ void go_parallel(go_call *call, void (*body)(void *data, size_t index), void *da
     fine(call, GO(call->api, KernelContext_ParallelFor)(call->run, body, count, 0, data));
 }
 
+/* The elements of `value`, which has `rank` dims; NULL, with a failure, if its rank is another one. */
+static void *elements_of(const OrtApi *api, OrtValue *value, int rank, int64_t *dims, OrtStatus **status) {
+  OrtTensorTypeAndShapeInfo *info = NULL;
+  size_t found = 0;
+  void *data = NULL;
+  *status = GO(api, GetTensorTypeAndShape)(value, &info);
+  if (*status != NULL) return NULL;
+  *status = GO(api, GetDimensionsCount)(info, &found);
+  if (*status == NULL && found != (size_t)rank) *status = GO(api, CreateStatus)(ORT_FAIL, "a constant has another rank");
+  if (*status == NULL && rank > 0) *status = GO(api, GetDimensions)(info, dims, found);
+  GO(api, ReleaseTensorTypeAndShapeInfo)(info);
+  if (*status == NULL) *status = GO(api, GetTensorMutableData)(value, &data);
+  return *status != NULL ? NULL : data == NULL ? nothing : data;
+}
+
+const void *go_packed(go_call *call, int index) {
+  const go_constant *constant = &call->kernel->constants[index];
+  int64_t dims[GO_MOST_DIMS];
+  if (call->instance->packed[index] != NULL) return call->instance->packed[index]->elements;
+  if (call->packed[index] != NULL) return call->packed[index];
+  const void *from = go_input(call, constant->input, constant->rank, dims);
+  if (from == NULL) return NULL;
+  void *to = go_aligned(constant->size(dims));
+  if (to == NULL) {
+    go_fail(call, "graphopt's kernels: out of memory");
+    return NULL;
+  }
+  constant->pack(from, dims, to);
+  return call->packed[index] = to;
+}
+
 /* ---- What onnxruntime asks of an operator. ---- */
 
 static const operator_t *whole(const OrtCustomOp *asked) { return (const operator_t *)asked; }
@@ -176,18 +216,44 @@ static int output_type(const OrtCustomOp *op, size_t index) { return whole(op)->
 static int zero_of(const OrtCustomOp *op, size_t index) { return (void)op, (void)index, 0; }
 static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
-/* Kernels keep nothing between runs, so that the operator itself stands for each of them. */
-static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **kernel) {
-  (void)api, (void)info;
-  *kernel = (void *)op;
-  return NULL;
+static void destroy(void *kernel) {
+  instance_t *instance = kernel;
+  for (int index = 0; index < GO_MOST_CONSTANTS; index++) go_release(instance->packed[index]);
+  free(instance);
 }
-static void destroy(void *kernel) { (void)kernel; }
+
+static OrtStatus *create(const OrtCustomOp *asked, const OrtApi *api, const OrtKernelInfo *info, void **kernel) {
+  const operator_t *op = whole(asked);
+  OrtStatus *status = NULL;
+  instance_t *instance = calloc(1, sizeof *instance);
+  if (instance == NULL) return GO(api, CreateStatus)(ORT_FAIL, "graphopt's kernels: out of memory");
+  instance->op = op;
+  for (int index = 0; index < op->kernel->constant_count && status == NULL; index++) {
+    const go_constant *constant = &op->kernel->constants[index];
+    const OrtValue *value = NULL;
+    int is_constant = 0;
+    int64_t dims[GO_MOST_DIMS];
+    status = GO(api, KernelInfoGetConstantInput_tensor)(info, (size_t)constant->input, &is_constant, &value);
+    if (status != NULL || !is_constant || value == NULL) continue;
+    const void *from = elements_of(api, (OrtValue *)value, constant->rank, dims, &status);
+    if (from == NULL) continue;
+    instance->packed[index] = go_pack(constant, from, dims, (size_t)op->kernel->input_types[constant->input]);
+    if (instance->packed[index] == NULL)
+      status = GO(api, CreateStatus)(ORT_FAIL, "graphopt's kernels: out of memory for packed weights");
+  }
+  if (status == NULL)
+    *kernel = instance;
+  else
+    destroy(instance);
+  return status;
+}
 
 static OrtStatus *compute(void *kernel, OrtKernelContext *run) {
-  const operator_t *op = kernel;
-  go_call call = {op->api, run, op->kernel, NULL};
+  const instance_t *instance = kernel;
+  const operator_t *op = instance->op;
+  go_call call = {op->api, run, op->kernel, NULL, instance, {NULL}};
   if (op->kernel->run(&call) != 0 && call.status == NULL) go_fail(&call, "the kernel failed");
+  for (int index = 0; index < op->kernel->constant_count; index++) free(call.packed[index]);
   return call.status;
 }
 

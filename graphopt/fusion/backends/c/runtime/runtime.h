@@ -35,6 +35,20 @@ void go_fail(go_call *call, const char *message);
    when all are done. A count of 1 is called directly. */
 void go_parallel(go_call *call, void (*body)(void *data, size_t index), void *data, size_t count);
 
+/* An input that a kernel reads in another layout. If it is constant, it is packed once, when a session is created, and
+   sessions with equal contents share the memory. */
+typedef struct go_constant {
+  int input, rank;
+  size_t (*size)(const int64_t *dims);                                /* bytes of the packed elements */
+  void (*pack)(const void *from, const int64_t *dims, void *packed); /* `packed` is aligned to GO_ALIGNMENT */
+} go_constant;
+#define GO_ALIGNMENT 64
+#define GO_MOST_CONSTANTS 8
+
+/* The packed elements of the kernel's constant `index`, packed now if the input is not constant; NULL if that fails, as
+   the run then does. */
+const void *go_packed(go_call *call, int index);
+
 /* One kernel. */
 typedef struct go_kernel {
   const char *name;                     /* of the operator that it computes, in the domain graphopt.native */
@@ -43,6 +57,8 @@ typedef struct go_kernel {
   int in_place_pairs;                   /* pairs in in_place */
   const int *in_place;                  /* input, output, input, output ...: pairs that may share memory */
   int (*run)(go_call *call);            /* 0 if all went well; anything else fails, with go_fail's message */
+  int constant_count;                   /* at most GO_MOST_CONSTANTS */
+  const go_constant *constants;
 } go_kernel;
 
 /* Each unit defines, with its kernels and their number:

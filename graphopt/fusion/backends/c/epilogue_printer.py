@@ -1,0 +1,149 @@
+"""Epilogues in C: the nodes after a template, applied to a run of elements of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from graphopt.fusion.backends.c.bounds_checks import checks
+from graphopt.fusion.backends.c.kernel_printer import is_symbol, size_check
+from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
+from graphopt.fusion.backends.c.schedule import Schedule
+from graphopt.fusion.backends.c.size_variables import SizeVariables, product
+from graphopt.fusion.loops.collapse import collapse
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.loops.reduction_stages import plan_stages
+from graphopt.fusion.template_kernel import RESULT, Epilogue
+
+
+class EpiloguePrinter(PointPrinter):
+    """Prints ``NAME_finish``, which computes a run of elements, and ``NAME_prepare``, which checks sizes.
+
+    The run has to be a struct ``NAME_run`` with the members ``from`` (pointers to the inputs of the epilogue,
+    NULL for the result of the template), ``out``, and ``n`` (sizes).
+    """
+
+    def __init__(self, epilogue: Epilogue, name: str) -> None:
+        kernel = replace(epilogue.kernel, name=name)
+        sizes = SizeVariables()
+        super().__init__(kernel, _schedule(kernel), sizes, 0)
+        self.result = epilogue.sources.index(RESULT)
+        self.streamed = set()  # the parts of a result are too small to be written past caches
+        self.text(), self.prepare()  # number the sizes
+
+    def text(self) -> str:
+        """``static void NAME_finish(void *data, int64_t at, int64_t count, const void *values)``."""
+        name, plan = self.kernel.name, self.schedule
+        last = plan.vector
+        result = self.kernel.inputs[self.result]
+        self.lines = []
+        inside = "\n".join(self._rows())
+        head = [
+            f"static inline void {name}_finish(void *data, int64_t at, int64_t count, const void *values) {{",
+            f"    {name}_run *const run = data;",
+            f"    const {C_TYPES[result.element]} *result = values;",
+            "    (void)run;",
+        ]
+        head += [f"    const int64_t n{index} = run->n[{index}];" for index in range(len(self.sizes))]
+        head += [f"    (void)n{index};" for index in range(len(self.sizes))]
+        for index, port in enumerate(self.kernel.inputs):
+            if index != self.result:
+                head.append(f"    const {C_TYPES[port.element]} *const in{index} = run->from[{index}];")
+        for index, port in enumerate(self.kernel.outputs):
+            head.append(f"    {C_TYPES[port.element]} *const out{index} = run->out[{index}];")
+        head.append(f"    int64_t first = at % {self.extent(last)}, rest = at / {self.extent(last)};")
+        for loop in reversed(plan.outer):
+            head.append(f"    int64_t i{loop} = rest % {self.extent(loop)};")
+            head.append(f"    rest /= {self.extent(loop)};")
+        return "\n".join([*head, "    (void)rest;", inside, "}"]) + "\n"
+
+    def _rows(self) -> list[str]:
+        plan = self.schedule
+        extent = self.extent(plan.vector)
+        with self._block("while (count > 0)"):
+            self._line(f"const int64_t length = {extent} - first < count ? {extent} - first : count;")
+            self._start_row()
+            (stage,) = plan.stage_plan.stages
+            self._compute(stage.before, 1, None)
+            self._line("int64_t x = 0;")
+            with self._block(f"for (; x + {self.lanes} <= length; x += {self.lanes})"):
+                self._point(stage, {}, 1, None)
+            with self._block("if (x < length)"):
+                self._line("const int m = (int)(length - x);")
+                self._point(stage, {}, 1, "m")
+            self._line("count -= length;")
+            self._line("result += length;")
+            self._line("first = 0;")
+            self._next_row()
+        return self.lines
+
+    def _start_row(self) -> None:
+        vector = self.schedule.vector
+        for number, (place, written) in enumerate(self.accesses):
+            if not written and place.port == self.result:
+                self.pointers[number] = "result"
+                continue
+            port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
+            terms = [f"{'out' if written else 'in'}{place.port}", *map(self.sizes.c, place.offsets)]
+            for loop, counter in [*((loop, f"i{loop}") for loop in self.schedule.outer), (vector, "first")]:
+                if place.strides[loop].factor:
+                    terms.append(scaled(counter, self.sizes.c(place.strides[loop])))
+            const = "" if written else "const "
+            self._line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
+            self.pointers[number] = f"p{number}"
+
+    def _next_row(self) -> None:
+        """Advance the counters of the outer loops, the last one first."""
+        blocks = 0
+        for loop in reversed(self.schedule.outer):
+            self._line(f"if (++i{loop} == {self.extent(loop)}) {{")
+            self.depth += 1
+            self._line(f"i{loop} = 0;")
+            blocks += 1
+        for _ in range(blocks):
+            self.depth -= 1
+            self._line("}")
+
+    def prepare(self) -> str:
+        """``static int NAME_prepare(go_call *call, NAME_run *run, const int64_t *const *dims)``.
+
+        It computes the sizes and creates the outputs; ``dims`` has the shapes of the epilogue's inputs.
+        """
+        name = self.kernel.name
+        head = f"static int {name}_prepare(go_call *call, {name}_run *run, const int64_t *const *dims) {{"
+        return "\n".join([head, *self._preparation(), "    return 0;", "}"]) + "\n"
+
+    def _preparation(self) -> Iterator[str]:
+        kernel, sizes = self.kernel, self.sizes
+        lines: list[str] = []
+        for index, port in enumerate(kernel.inputs):
+            for axis, dim in enumerate(port.dims):
+                if not is_symbol(kernel, index, axis, dim):
+                    lines += size_check(kernel, index, axis, sizes.c(dim))
+        lines += checks(kernel, sizes)
+        for index, port in enumerate(kernel.outputs):
+            shape = "NULL"
+            if port.dims:
+                lines.append(f"    const int64_t out{index}[] = {{{', '.join(map(sizes.c, port.dims))}}};")
+                shape = f"out{index}"
+            lines.append(f"    run->out[{index}] = go_output(call, {index}, {len(port.dims)}, {shape});")
+            lines.append(f"    if (!run->out[{index}]) return 1;")
+        for index in range(len(kernel.inputs)):
+            yield f"    const int64_t *const in{index} = dims[{index}];"
+            yield f"    (void)in{index};"
+        for index, symbol in enumerate(kernel.symbols):
+            yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
+            yield f"    (void)s{index};"
+        for index, size in enumerate(sizes.all):
+            yield f"    const int64_t n{index} = run->n[{index}] = {product(size)};"
+            yield f"    (void)n{index};"
+        yield from lines
+
+
+def _schedule(kernel: Kernel) -> Schedule:
+    """Loops in the order of the result's elements; the last one is vectorized."""
+    (segment,) = kernel.segments
+    nest = collapse(kernel, segment)
+    last = len(nest.loops) - 1
+    stage_plan = plan_stages(nest, frozenset((last,)), frozenset(), last)
+    return Schedule(nest, tuple(range(last)), (last,), last, stage_plan, 1, False, 1)

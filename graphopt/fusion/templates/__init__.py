@@ -1,0 +1,1 @@
+"""Templates: operators with hand-written schedules, one family per module."""
