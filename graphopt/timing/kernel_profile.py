@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -18,13 +18,11 @@ from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from graphopt.ort.session import ModelInFolder, Source
 from graphopt.process.child import Child
 from graphopt.timing.alternating_runs import Setup, runner
+from graphopt.timing.function_calls import give_calls_own_functions, nodes_within
 from graphopt.timing.machine_peaks import Peaks
 from graphopt.timing.original_nodes import map_to_originals
-from graphopt.timing.roofline import Roofline, roofline
+from graphopt.timing.roofline import Roofline, kernel_events, kernel_name, roofline
 from graphopt.util.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    import onnx
 
 #: Minimum and maximum number of profiled runs, after one that does not count.
 _LEAST_RUNS, _MOST_RUNS = 7, 50
@@ -41,7 +39,7 @@ class KernelProfile:
     Attributes:
         name: name of the model.
         events: the events of onnxruntime's profile.
-        nodes: the nodes that onnxruntime ran, by name; nodes of ambiguous names are missing.
+        nodes: the nodes that onnxruntime ran, by name in ``events``; nodes of ambiguous names are missing.
         originals: original nodes by the name of such a node.
         groups: functions that may run as one kernel, by name.
     """
@@ -72,7 +70,7 @@ class KernelProfile:
             # onnxruntime keeps the paths of data files, which are relative to the folder of the source
             proto = onnx.load(folder / "ran.onnx", load_external_data=False)
             ran = ir.from_proto(proto, base_dir=_folder(source))
-        nodes = _by_name(ran)
+        nodes = _by_name(ran, events)
         originals = {} if model is None else map_to_originals(nodes, model)
         functions = {} if model is None else model.functions
         groups = {key[1]: function for key, function in functions.items() if key[0] == NATIVE_DOMAIN}
@@ -107,8 +105,9 @@ def _folder(source: Source) -> Path | None:
 def _named(source: Source) -> Source:
     """``source`` with unique names of all nodes, which onnxruntime's graph and profile then share.
 
-    Nodes with unique names keep them. Nothing else changes, and weights in data files stay there. Models in
-    onnxruntime's own format are returned as they are.
+    Nodes with unique names keep them; the others are called ``MatMul.3``, unlike ``MatMul_3``, the name in a
+    profile of a node without a name. Each call of a function has its own function. Nothing else changes, and
+    weights in data files stay there. Models in onnxruntime's own format are returned as they are.
 
     Args:
         source: a model that onnxruntime loads.
@@ -122,35 +121,53 @@ def _named(source: Source) -> Source:
             proto = onnx.load(source, load_external_data=False)
         except DecodeError:
             return source
-    nodes = list(_nodes(proto))
+    functions = (node for function in proto.functions for node in function.node)
+    nodes = list(nodes_within([*proto.graph.node, *functions]))
     known = Counter(node.name for node in nodes)
     numbers = count()
     for node in nodes:
         if not node.name or known[node.name] > 1:
-            node.name = next(name for n in numbers if (name := f"{node.op_type}_{n}") not in known)
+            node.name = next(name for n in numbers if (name := f"{node.op_type}.{n}") not in known)
+    give_calls_own_functions(proto)
     named, folder = proto.SerializeToString(), _folder(source)
     return named if folder is None else ModelInFolder(named, os.fspath(folder), data_bytes=0)
 
 
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of the graph, of functions and of all bodies, in this order."""
-    queue = deque([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
-    while queue:
-        node = queue.popleft()
-        yield node
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                queue.extend(graph.node)
-
-
-def _by_name(model: ir.Model) -> dict[str, ir.Node]:
-    """The nodes by name, without those that share a name."""
+def _by_name(model: ir.Model, events: Sequence[Mapping[str, Any]]) -> dict[str, ir.Node]:
+    """The nodes by their names in ``events``, in the order of the graph; without those that share a name."""
+    nodes = [node for graph in ir.graphs_of(model) for node in graph]
+    known = Counter(node.name for node in nodes)
+    unnamed = _names_of_unnamed(model, nodes, events)
     found: dict[str, ir.Node] = {}
-    repeated: dict[str, None] = {}
-    for graph in ir.graphs_of(model):
-        for node in graph:
-            name = node.name or ""
-            if name in found:
-                repeated[name] = None
+    for node in nodes:
+        name = node.name or unnamed.get(node)
+        if name and known[name] <= 1:
             found[name] = node
-    return {name: node for name, node in found.items() if name not in repeated}
+    return found
+
+
+def _names_of_unnamed(
+    model: ir.Model, nodes: Sequence[ir.Node], events: Sequence[Mapping[str, Any]]
+) -> dict[ir.Node, str]:
+    """The names in ``events`` of nodes without names, which onnxruntime inserts.
+
+    A profile contains the operator and the number of such a node, as in ``Exp_6``. The main graph is saved in
+    the order of execution, so the nodes of one operator are in the order of their first events. Operators
+    with unnamed nodes in bodies are left out.
+    """
+    named = {node.name for node in nodes if node.name}
+    names: dict[str, dict[str, None]] = {}
+    for event in sorted(kernel_events(events), key=lambda event: float(event["ts"])):
+        name, op = kernel_name(event)
+        if name not in named and name.startswith(f"{op}_"):
+            names.setdefault(op, {})[name] = None
+    unnamed: dict[str, list[ir.Node]] = {}
+    for node in nodes:
+        if not node.name:
+            unnamed.setdefault(node.op_type, []).append(node)
+    return {
+        node: name
+        for op, found in unnamed.items()
+        if len(found) == len(names.get(op, ())) and all(node.graph is model.graph for node in found)
+        for node, name in zip(found, names[op], strict=True)
+    }

@@ -8,11 +8,15 @@ from dataclasses import field
 
 from graphopt import ir
 from graphopt.ops import traits
+from graphopt.timing.function_calls import INLINED, inline_calls
 from graphopt.util.lazy_dataclass import dataclass
 
 #: The name of a node that replaces another by the blocked layout: the name of its output, the kind of the
 #: replaced node, and a number if the name exists (onnxruntime, nchwc_transformer.cc).
 _BLOCKED_NAME = re.compile(r"(?P<output>.+?)(?P<kind>_bn|_mul)?_nchwc(_token_\d+)?")
+#: The name of a value that onnxruntime casts to another float type, or computes in one
+#: (insert_cast_transformer.cc).
+_CAST_NAME = re.compile(r"Inserted(?:PrecisionFree)?Cast_(?P<value>.+)")
 #: Number of inputs of a blocked Conv that also adds its last input to the result.
 _WITH_SUM = 4
 
@@ -21,27 +25,53 @@ def map_to_originals(ran: Mapping[str, ir.Node], model: ir.Model) -> dict[str, t
     """Names of the original nodes, by the name of a node that onnxruntime ran.
 
     A node computes the nodes of ``model`` between its inputs and its outputs. Values keep their names, except
-    those of the blocked layout, which are identified by the nodes that create and read them. A node without
-    identified inputs is mapped to the node that computes its output; one without identified outputs is
-    omitted. Nodes that only change the layout are mapped to the node that computes the value.
+    those of the blocked layout, which are identified by the nodes that create and read them, those in calls
+    of functions (:mod:`graphopt.timing.function_calls`), and the results of inserted Casts. A node without
+    identified inputs is mapped to the node that computes its output. Nodes that only change the layout or the
+    type are mapped to the node that computes the value. A Cast of an input of the model, and a part of an
+    operator that onnxruntime expands, are mapped to the nodes that read the result. Other nodes without
+    identified outputs are omitted.
 
     Args:
         ran: the nodes that onnxruntime ran, by name, in the order of the graph.
         model: the model, with the provenance of its nodes.
     """
+    model, names = inline_calls(model)
     known = _Originals.of(model)
-    names = _value_names(ran, known)
-    found = {}
+    names = _value_names(ran, known, names)
+    found: dict[str, tuple[str, ...]] = {}
     for name, node in ran.items():
         inputs = {names.get(value.name, value.name) for value in node.inputs if value is not None}
         outputs = [names.get(value.name, value.name) for value in node.outputs]
         ends = [known.producers[value] for value in outputs if value in known.producers]
         if not ends:
             continue
-        covered = None if inputs & {*outputs} else known.between(inputs, ends)
+        is_inside = any(_is_inserted(names.get(value.name, value.name)) for value in ir.reads(node))
+        is_whole = not is_inside and not inputs & {*outputs}
+        covered = known.between(inputs, ends) if is_whole else None
         sources = ends if covered is None else covered
         found[name] = tuple(dict.fromkeys(origin for one in sources for origin in ir.origins(one)))
+    _map_to_readers(ran, found)
     return found
+
+
+def _map_to_readers(ran: Mapping[str, ir.Node], found: dict[str, tuple[str, ...]]) -> None:
+    """Map inserted nodes that are not in ``found`` to the originals of the nodes that read their results."""
+    readers: dict[str, dict[str, None]] = {}
+    for name, node in ran.items():
+        for value in ir.reads(node):
+            readers.setdefault(value.name or "", {})[name] = None
+    for name, node in reversed([*ran.items()]):
+        if name not in found and any(_is_inserted(value.name) for value in node.outputs):
+            reading = (reader for value in node.outputs for reader in readers.get(value.name or "", ()))
+            originals = dict.fromkeys(origin for reader in reading for origin in found.get(reader, ()))
+            if originals:
+                found[name] = tuple(originals)
+
+
+def _is_inserted(name: str | None) -> bool:
+    """Whether onnxruntime created the value ``name``: by a Cast, or in an operator that it expands."""
+    return name is not None and (name.startswith(INLINED) or _CAST_NAME.fullmatch(name) is not None)
 
 
 @dataclass
@@ -104,9 +134,16 @@ class _Originals:
         return list(reversed(found))
 
 
-def _value_names(ran: Mapping[str, ir.Node], known: _Originals) -> dict[str | None, str]:
-    """Names of the original values that values of the blocked layout contain."""
-    names: dict[str | None, str] = {}
+def _value_names(
+    ran: Mapping[str, ir.Node], known: _Originals, inlined: Mapping[str | None, str]
+) -> dict[str | None, str]:
+    """Names of the original values that values of other names contain; ``inlined`` are those of calls."""
+    names = dict(inlined)
+    for node in ran.values():
+        for one in (*ir.reads(node), *node.outputs):
+            match = _CAST_NAME.fullmatch(one.name or "")
+            if match is not None and one.name not in known.producers:
+                names[one.name] = inlined.get(match["value"], match["value"])
     for node in ran.values():
         if node.op_type == "ReorderOutput" and not _transposes(node):
             names[_name(node.inputs[0])] = _name(node.outputs[0])

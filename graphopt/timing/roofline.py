@@ -20,6 +20,8 @@ from graphopt.util.lazy_dataclass import dataclass
 FAR = 0.5
 #: Operators whose time includes the kernels of their bodies.
 _CONTROL_FLOW = ("If", "Loop", "Scan")
+#: Suffix of the names of such events.
+_KERNEL = "_kernel_time"
 #: Share of a peak above which its measurement was disturbed.
 _EXCEEDED = 1.1
 
@@ -228,25 +230,34 @@ def roofline(
     return Roofline(model, peaks, tuple(sorted(result, key=lambda kernel: -kernel.milliseconds)))
 
 
+def kernel_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The events of kernels, without those of If, Loop and Scan themselves."""
+    return [
+        event
+        for event in events
+        if event.get("cat") == "Node"
+        and event["name"].endswith(_KERNEL)
+        and event["args"].get("op_name") not in _CONTROL_FLOW
+    ]
+
+
+def kernel_name(event: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the operator of the node whose kernel ``event`` is about."""
+    return event["name"].removesuffix(_KERNEL), event["args"].get("op_name", "")
+
+
 def _kernels_by_run(
     events: Sequence[Mapping[str, Any]],
 ) -> list[dict[tuple[str, str], list[Mapping[str, Any]]]]:
     """The events of each kernel, by name and operator, in each run but the first."""
-    kernels = [
-        event
-        for event in events
-        if event.get("cat") == "Node"
-        and event["name"].endswith("_kernel_time")
-        and event["args"].get("op_name") not in _CONTROL_FLOW
-    ]
+    kernels = kernel_events(events)
     runs = [event for event in events if event.get("name") == "model_run"]
     by_run: list[dict[tuple[str, str], list[Mapping[str, Any]]]] = []
     for run in runs[1:] or runs:
         found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for event in kernels:
             if run["ts"] <= event["ts"] <= run["ts"] + run["dur"]:
-                key = event["name"].removesuffix("_kernel_time"), event["args"].get("op_name", "")
-                found.setdefault(key, []).append(event)
+                found.setdefault(kernel_name(event), []).append(event)
         by_run.append(found)
     return by_run
 

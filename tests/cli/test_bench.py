@@ -266,3 +266,15 @@ def test_bench_prints_the_roofline_of_each_model(invoke: Invoke, small: Path) ->
     (models,) = json.loads(done.out)["rooflines"]
     assert [one["model"] for one in models] == ["original", "graphopt -O2"]
     assert all(one["kernels"] and one["kernels"][0]["originals"] for one in models)
+
+
+def test_rooflines_have_whole_names(invoke: Invoke, tmp_path: Path) -> None:
+    name = "/encoder/layers.0/attention/self/query/activation/Sin"
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[4096] x) => (float[4096] y) { y = Sin(x) }'
+    )
+    proto.graph.node[0].name = name
+    onnx.save(proto, tmp_path / "m.onnx")
+    done = invoke("bench", tmp_path / "m.onnx", *BRIEFLY, "--roofline")
+    rows = [line.split()[:2] for line in done.out.splitlines() if name in line]
+    assert rows.count([name, "Sin"]) == 2
