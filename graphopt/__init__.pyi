@@ -16,6 +16,7 @@ from graphopt.api import load as load
 from graphopt.api import load_model as load_model
 from graphopt.api import optimize as optimize
 from graphopt.api import partition as partition
+from graphopt.api import race_kernels as race_kernels
 from graphopt.api import record_profile as record_profile
 from graphopt.api import run as run
 from graphopt.api import save as save
@@ -121,6 +122,7 @@ from graphopt.training.optimizers import Optimizer as Optimizer
 from graphopt.training.progress_bar import ProgressBar as ProgressBar
 from graphopt.training.trainer import Trainer as Trainer
 from graphopt.training.training_step import TrainingStep as TrainingStep
+from graphopt.tuning.kernel_candidates import KernelCandidates as KernelCandidates
 from graphopt.tuning.tuner import Tune as Tune
 from graphopt.verification.verdict import Verdict as Verdict
 

@@ -79,6 +79,7 @@ partition = _function(Compiler.partition)
 with_groups = _function(Compiler.with_groups)
 list_kernels = _function(Compiler.list_kernels)
 build_kernels = _function(Compiler.build_kernels)
+race_kernels = _function(Compiler.race_kernels)
 lift_parameters = _function(Compiler.lift_parameters)
 unlift_parameters = _function(Compiler.unlift_parameters)
 split_constants = _function(Compiler.split_constants)
@@ -186,6 +187,7 @@ __all__ = [
     "make_pipeline",
     "optimize",
     "partition",
+    "race_kernels",
     "record_profile",
     "run",
     "save",

@@ -114,6 +114,7 @@ class Compiler(Environment):
     with_groups = _method(lambda: module.partitioning.with_groups)
     list_kernels = _method(lambda: module.native_kernels.list_kernels)
     build_kernels = _method(lambda: module.native_kernels.build_kernels)
+    race_kernels = _method(lambda: module.native_kernels.race_kernels)
     lift_parameters = _method(lambda: module.parameters.lift_parameters)
     unlift_parameters = _method(lambda: module.parameters.unlift_parameters)
     split_constants = _method(lambda: module.constants.split_constants)

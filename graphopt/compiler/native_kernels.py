@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.fusion.kernel_inventory import Inventory
+    from graphopt.tuning.kernel_candidates import KernelCandidates
 
 
 @checked
@@ -61,3 +63,49 @@ def build_kernels(
     found = list_kernels(env, model)
     found.build(Path(path), progress)
     return found
+
+
+@checked
+def race_kernels(
+    env: Environment,
+    model: ModelLike,
+    *,
+    budget: float = 60.0,
+    threads: int | None = None,
+    fresh: bool = False,
+    progress: Callable[[float | None, str], None] | None = None,
+) -> KernelCandidates:
+    """Race the native kernels of a model, one by one, against onnxruntime's kernels of the same nodes.
+
+    Results are stored: a group that was raced before, in this or another model, is not raced again.
+
+    >>> found = race_kernels("model.onnx", threads=1)                    # doctest: +SKIP
+    >>> [(item.subject.group, item.result.winner) for item in found.raced]  # doctest: +SKIP
+    [('sigmoid_mul_add_0c5e1f3a77b2', 'kernel')]
+
+    Args:
+        model: a model in any form. Without native groups, all groups that ``fuser="native"`` may create are
+            raced, also those that it does not create by predicted costs.
+        budget: seconds for the races.
+        threads: threads inside one operator; by default one per core.
+        fresh: race again, even if the store has results.
+        progress: called with the spent share of the budget, and the current race.
+
+    Raises:
+        RuntimeFailure: the model does not run on the inputs.
+        InvalidModel: the description of its groups is malformed.
+    """
+    from graphopt.fusion.kernel_library import Toolchain
+    from graphopt.inputs import run_once
+    from graphopt.tuning.kernel_candidates import KernelRacer, propose_candidates
+
+    report = progress or (lambda share, text: None)
+    original = env.load(model)
+    report(None, "looking for groups")
+    proposed, ungrouped = propose_candidates(original, env.settings)
+    report(None, "looking for inputs")
+    feeds = run_once.try_out(original, env.inputs, device=env.device, typical=True).feeds
+    report(None, "building kernels")
+    racer = KernelRacer(Toolchain(env.settings, env.device), threads, fresh)
+    found = racer.race(proposed, [feeds], budget, lambda text, spent: report(min(spent, 1.0), text))
+    return replace(found, ungrouped=ungrouped)

@@ -61,6 +61,7 @@ class FusionPolicy:
         count.
         shapes: shapes of values in groups.
         templates: templates in groups.
+        always: whether nodes with figures in the table of costs are groups regardless of the figures.
         kind: the kind of groups, for messages.
         kernels: signature and kernel of each proposed group.
     """
@@ -69,6 +70,7 @@ class FusionPolicy:
     minimum: int = 2
     shapes: Shapes = Shapes.ANY
     templates: Templates = Templates.FASTER
+    always: bool = False
     kind: str = "fusion"
     kernels: dict[Partition, tuple[Signature, NativeKernel]] = field(default_factory=dict)
     _alone: dict[ir.Node, bool] = field(default_factory=dict, init=False)
@@ -87,7 +89,7 @@ class FusionPolicy:
             return False
         (node,) = computing
         if node not in self._alone:
-            self._alone[node] = is_faster_alone(node, self.cx)
+            self._alone[node] = is_faster_alone(node, self.cx, always=self.always)
         return self._alone[node]
 
     def is_ordered(self, node: ir.Node) -> bool:

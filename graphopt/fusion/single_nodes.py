@@ -23,8 +23,11 @@ def kernel_name(op: str) -> str:
     return f"{op} kernel"
 
 
-def is_faster_alone(node: ir.Node, cx: Context) -> bool:
-    """Whether a kernel of ``node`` alone is faster by the table of costs; records the decision."""
+def is_faster_alone(node: ir.Node, cx: Context, *, always: bool = False) -> bool:
+    """Whether a kernel of ``node`` alone is faster by the table of costs; records the decision.
+
+    With ``always``, the result is true for all nodes with figures, and nothing is recorded.
+    """
     value = node.inputs[0] if node.inputs else None
     data = node.inputs[1] if node.op_type == "Where" and len(node.inputs) > 1 else value
     dtype = None if data is None else cx.dtype(data)
@@ -34,6 +37,8 @@ def is_faster_alone(node: ir.Node, cx: Context) -> bool:
     grid = cx.costs.grid(op, case, dtype.name.lower())
     if grid is None or (grid.case, grid.dtype) != (case, dtype.name.lower()):
         return False
+    if always:
+        return True
     operator = find(node)
     largest = value if operator is not None and operator.reduces else node.outputs[0]
     shape = cx.shape(largest)

@@ -1,4 +1,4 @@
-"""graphopt kernels: list the native kernels of a model, print their source, or build their library."""
+"""graphopt kernels: list or race the kernels of a model, print their source, or build their library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import writes_file
+from graphopt.cli.options import option_relations, resolve_options, shared_options
+from graphopt.cli.options.parameter_types import Seconds, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Block, Table, beginning, counted, human_bytes
@@ -25,6 +25,7 @@ EXAMPLE = """
 graphopt kernels model.opt.onnx
 graphopt kernels model.opt.onnx -o model.kernels.so
 graphopt kernels model.onnx --source
+graphopt kernels model.onnx --candidates --input-shape x:1x3x224x224 --threads 1
 """
 
 #: Number of operators of a kernel, and of characters of types, shown without -v.
@@ -43,18 +44,58 @@ _OPS, _TYPES = 4, 40
     "Kernels",
     click.option("--source", is_flag=True, help="Print the C source of the kernels instead."),
 )
+@shared_options.group(
+    "Race",
+    option_relations.option(
+        "--candidates",
+        is_flag=True,
+        excludes=("--source", "--output"),
+        hint="a race writes no files",
+        help="Race each kernel against onnxruntime's kernels of its nodes, and show times and winners.",
+    ),
+    option_relations.option(
+        "--budget",
+        requires="--candidates",
+        type=Seconds(positive=True),
+        metavar="TIME",
+        help="Approximate time of all races, such as 60s or 2m.  [default: 60s]",
+    ),
+    shared_options.threads_option("one per core", requires="--candidates"),
+    option_relations.option(
+        "--fresh", is_flag=True, requires="--candidates", help="Measure again, even if the store has results."
+    ),
+)
 @shared_options.model_options
-def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
+@shared_options.input_options
+def command(
+    run: Run,
+    model: Path,
+    output: Path | None,
+    source: bool,
+    candidates: bool,
+    budget: float | None,
+    threads: int | None,
+    fresh: bool,
+) -> Output:
     """Show native kernels of a model, or build their library.
 
     Native kernels implement functions of the domain graphopt.native, which graphopt optimize --fuser native
     creates. For a model without such functions, the kernels that --fuser native would create are shown. Any
     program that runs the model with onnxruntime can register the library (docs/kernels.md); graphopt builds
     the libraries that it loads, and never loads a library from the folder of a model.
+
+    With --candidates, each kernel runs alternately with onnxruntime's own kernels of its nodes, in models of
+    one group. Results are stored, also for equal groups of other models. Groups that --fuser native omits by
+    predicted costs are raced, too (docs/tune.md).
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
 
+    if candidates:
+        return _race(run, model, budget, threads, fresh)
+    resolve_options.check_idle(
+        ["Inputs"], "has no effect without --candidates", "--candidates runs the model"
+    )
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
     if output is not None:
@@ -73,6 +114,16 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
     built = found.built
     text = () if run.console.quiet else _text(model, found, built, output, run.verbose)
     return Output(_json(model, found, built, output), text)
+
+
+def _race(run: Run, model: Path, budget: float | None, threads: int | None, fresh: bool) -> Output:
+    from graphopt.cli.views.kernel_candidates import candidate_blocks
+
+    with run.console.progress(model.name) as advance:
+        found = run.compiler.race_kernels(
+            model, budget=budget or 60.0, threads=threads, fresh=fresh, progress=advance
+        )
+    return Output({"model": str(model), **found.to_dict()}, candidate_blocks(found, run.verbose))
 
 
 def _json(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from graphopt import ir
@@ -37,15 +38,22 @@ class FuseGroups(Pass):
         do not count.
         shapes: shapes of values in groups: ``any``, or ``static``.
         templates: products and recurrences in groups: those expected to be ``faster``, ``all``, or ``none``.
+        always: single nodes for which the table of costs has figures are groups regardless of these.
     """
 
     min: int = 2
     shapes: Shapes = Shapes.ANY
     templates: Templates = Templates.FASTER
+    always: bool = False
 
     name: ClassVar[str] = "fuse-groups"
     provides: ClassVar[frozenset[str]] = frozenset({NATIVE_GROUPS})
     for_speed: ClassVar[bool] = True
+
+    def eager(self) -> FuseGroups:
+        """The same pass, with all templates and single nodes that may be faster."""
+        templates = Templates.ALL if self.templates is Templates.FASTER else self.templates
+        return replace(self, templates=templates, always=True)
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Propose all groups, then outline them, graph by graph."""
@@ -57,7 +65,7 @@ class FuseGroups(Pass):
             return
         dissolve(model, cx)
         cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
-        policy = FusionPolicy(cx, self.min, self.shapes, self.templates)
+        policy = FusionPolicy(cx, self.min, self.shapes, self.templates, self.always)
         signatures = signatures_of(model)
         withheld = {(owner, node): reason for owner, node, reason in cx.options.withheld}
         changed = False
