@@ -121,6 +121,20 @@ class _Target(TypedDict, total=False):
     ]
 
 
+class _Numerics(TypedDict, total=False):
+    exact: Annotated[
+        "bool | None",
+        Opt(
+            "Apply only bit-exact rewrites (docs/cli.md).",
+            "Passes",
+            setting=bool,
+        ),
+    ]
+    fast_math: Annotated[
+        "bool | None", Opt("Also apply approximate rewrites.", "Passes", setting=bool, excludes=("exact",))
+    ]
+
+
 class DeviceOptions(_Device, total=False):
     """The device that models run on."""
 
@@ -130,7 +144,7 @@ class DeviceOptions(_Device, total=False):
     ]
 
 
-class ExplainOptions(DimOptions, _Target, _Device, total=False):
+class ExplainOptions(DimOptions, _Target, _Numerics, _Device, total=False):
     """The options of optimize that determine which operators are fused."""
 
 
@@ -146,7 +160,7 @@ class CheckOptions(RunOptions, _Verify, total=False):
     """The comparison of a result with its original."""
 
 
-class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
+class PlanOptions(DeviceOptions, DimOptions, _Target, _Numerics, _Verify, total=False):
     """The options of optimize, except those about inputs."""
 
     pipeline: Annotated[
@@ -170,17 +184,6 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     only: Annotated[
         "Iterable[str]",
         Opt("Apply only these rewrite rules or families of rules.", "Passes", metavar="RULE,...", default=()),
-    ]
-    exact: Annotated[
-        "bool | None",
-        Opt(
-            "Apply only bit-exact rewrites (docs/cli.md).",
-            "Passes",
-            setting=bool,
-        ),
-    ]
-    fast_math: Annotated[
-        "bool | None", Opt("Also apply approximate rewrites.", "Passes", setting=bool, excludes=("exact",))
     ]
     fold_limit: Annotated[
         "int | None",

@@ -369,7 +369,8 @@ def explain(
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         patterns: only rules of these names or families.
         node: only this node of the model, or the nodes in this scope.
-        portable, skip, dims, dim_ranges, dim_relations, target_opset: as for :func:`optimize`.
+        portable, skip, exact, fast_math, dims, dim_ranges, dim_relations, target_opset: as for
+            :func:`optimize`.
         device: the device for the result, available or not; it determines which operators are faster.
 
     Raises:

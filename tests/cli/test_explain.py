@@ -53,10 +53,12 @@ def invoke(invoke: Invoke) -> Invoke:
     return call
 
 
-def _printed_options(line: str) -> Iterator[tuple[str, str]]:
-    """The options with values in the next step of an unfused node."""
+def _printed_options(line: str) -> Iterator[tuple[str, ...]]:
+    """The options in the next step of an unfused node."""
     label, _, hint = line.strip().partition(" ")
     words = shlex.split(hint) if label == "do" and "--" in hint else []
+    if "--fast-math" in words:
+        yield ("--fast-math",)
     for option, value in pairwise(words):
         if option in _OPTIONS_WITH_VALUES and ("=" in value or value.strip(";").isdigit()):
             yield option, value.strip(";")
@@ -242,3 +244,17 @@ def test_relation_that_the_command_line_accepts(
     assert "the mask does not broadcast" in out
     assert (f"  do     {hint} (if that holds in every run)" in out.splitlines()) == (hint is not None)
     assert ("--dim-relation" in out) == (hint is not None)
+
+
+def test_options_that_permit_less_exact_rewrites(invoke: Invoke, tmp_path: Path) -> None:
+    text = MASKED.replace("scores = Add(products, mask)", "scores = Where(mask, products, few)")
+    text = text.replace("float[batch, 1, seq, total] mask", "bool[batch, 1, seq, all] mask")
+    text = text.replace(
+        "=> (float[batch, 2, seq, 8] y)", "=> (float[batch, 2, seq, 8] y) <float few = {-10000}>"
+    )
+    path = tmp_path / "masked.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    options = ("--dim-relation", "all=past+seq", "--dim-range", "batch=1:", "--dim-range", "seq=1:")
+    assert "or use --fast-math" in invoke("explain", path, *options).out
+    assert "fused 1 × multi-head-attention" in invoke("explain", path, *options, "--fast-math").out
+    assert "fused" not in invoke("explain", path, *options, "--exact").out

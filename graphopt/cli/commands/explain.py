@@ -52,8 +52,8 @@ _NAMES = 3
 )
 @shared_options.group(
     "Passes",
-    shared_options.preset_option("preset", "Preset of optimize; only 3 fuses operators.  [default: 3]"),
-    *map(table_option, ("skip", "portable", "target_opset")),
+    shared_options.preset_option("preset", int(_FUSING)),
+    *map(table_option, ("skip", "portable", "target_opset", "exact", "fast_math")),
 )
 @shared_options.model_options
 @shared_options.target_options

@@ -223,9 +223,12 @@ def output_option(
 model_output = group("Files", output_option("Write the model to this file.", required=True))
 
 
-def preset_option(name: str, text: str) -> Decorator:
-    """``-O``, whose value is the parameter ``name``, with its help ``text``."""
-    decorator: Decorator = click.option("-O", name, type=click.Choice(["0", "1", "2", "3"]), help=text)
+def preset_option(name: str, default: int) -> Decorator:
+    """``-O``, whose value is the parameter ``name``."""
+    text = "Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
+    decorator: Decorator = click.option(
+        "-O", name, type=click.Choice(["0", "1", "2", "3"]), help=f"{text}  [default: {default}]"
+    )
     return decorator
 
 
@@ -237,11 +240,7 @@ def pipeline_options_of(default: int) -> Decorator:
     """
     return of_section(
         "Passes",
-        preset_option(
-            "level",
-            "Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
-            f"  [default: {default}]",
-        ),
+        preset_option("level", default),
         option_relations.option(
             "--pipeline",
             shell_complete=completion_values.pipeline_text,
