@@ -10,11 +10,33 @@ GO_INLINE V(f32) V(expm1_near_0)(V(f32) r) {
     return V(fma)(p, r * r, r);
 }
 
-/* r and n with x = r + n ln(2), |r| <= ln(2) / 2; n is a whole number. */
+/* e^r for |r| <= ln(2) / 2 */
+GO_INLINE V(f32) V(exp_near_0)(V(f32) r) {
+    V(f32) p = V(fma)(C(0.001395171725087911f), r, C(0.008369598410072688f));
+    p = V(fma)(p, r, C(0.04166618728355654f));
+    p = V(fma)(p, r, C(0.16666512888404755f));
+    p = V(fma)(p, r, C(0.5000000100980218f));
+    return V(fma)(V(fma)(p, r, C(1)), r, C(1));
+}
+
+/* Adding GO_BIASED to a small number x rounds x to a whole number n, and leaves n + 127, the exponent of 2^n, in the
+   low bits. */
+#define GO_BIASED 0x1.8000fep23f /* 1.5 * 2^23 + 127 */
+/* 2^n for n from -126 to 127 */
+GO_INLINE V(f32) V(power_of_biased)(V(f32) biased) { return (V(f32))((V(i32))biased << 23); }
+
+/* r and n with x = r + n ln(2), |r| <= ln(2) / 2; n is a whole number, and biased is n + GO_BIASED. */
+GO_INLINE V(f32) V(split_exp_biased)(V(f32) x, V(f32) *biased) {
+    *biased = V(fma)(x, C(1.44269504f), C(GO_BIASED));
+    const V(f32) n = *biased - GO_BIASED;
+    /* ln(2) is in two parts, the first short: its multiples are exact. */
+    return V(fma)(n, C(2.12194440e-4f), V(fma)(n, C(-0.693359375f), x));
+}
+
 GO_INLINE V(f32) V(split_exp)(V(f32) x, V(f32) *n) {
-    /* Adding 1.5 * 2^23 rounds to a whole number. ln(2) is in two parts, the first short: its multiples are exact. */
-    *n = V(fma)(x, C(1.44269504f), C(0x1.8p23f)) - 0x1.8p23f;
-    return V(fma)(*n, C(2.12194440e-4f), V(fma)(*n, C(-0.693359375f), x));
+    V(f32) biased, r = V(split_exp_biased)(x, &biased);
+    *n = biased - GO_BIASED;
+    return r;
 }
 
 /* 2^n for whole n from -126 to 127 */
@@ -32,14 +54,29 @@ GO_INLINE V(f32) V(scale)(V(f32) x, V(f32) n) {
 #endif
 }
 
+/* A product that underflows takes some hundred cycles, and masks of attention make many. Below 2^-126 the bits of the
+   result are the whole number next to p 2^(n + 149). */
 GO_INLINE V(f32) V(exp)(V(f32) x) {
-    V(f32) n, r = V(split_exp)(V(more)(C(-105), V(less)(C(90), x)), &n);
-    const V(f32) p = V(expm1_near_0)(r) + 1;
-    /* A product that underflows takes some hundred cycles, and masks of attention make many. Below 2^-126 the bits of
-       the result are the whole number next to p 2^(n + 149); adding 2^23 rounds to it. */
-    const V(f32) whole = p * V(power_of_2)(GO_TO(i32, V(less)(C(-126), n)) + 149) + 0x1p23f;
+    V(f32) biased, r = V(split_exp_biased)(V(more)(C(-105), V(less)(C(88.8f), x)), &biased);
+    const V(f32) p = V(exp_near_0)(r);
+#if GO_LEVEL == 4 && (GO_LANES == 16 || GO_LANES == 8)
+    const V(f32) n = biased - GO_BIASED;
+    const V(f32) whole = V(scale)(p, n + 149) + 0x1p23f; /* rounds to a whole number, which the low bits hold */
     const V(f32) tiny = (V(f32))((V(u32))whole - 0x4b000000);
-    return V(select_f32)(n < -126, tiny, V(scale)(p, V(select_f32)(n < -126, C(0), n)));
+#if GO_LANES == 16
+    const __mmask16 normal = _mm512_cmp_ps_mask((__m512)n, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+    return (V(f32))_mm512_mask_scalef_ps((__m512)tiny, normal, (__m512)p, (__m512)n);
+#else
+    const __mmask8 normal = _mm256_cmp_ps_mask((__m256)n, _mm256_set1_ps(-126), _CMP_NLT_UQ);
+    return (V(f32))_mm256_mask_scalef_ps((__m256)tiny, normal, (__m256)p, (__m256)n);
+#endif
+#else
+    /* p 2^(n - 1), which is doubled because 2^128 is infinite, or p 2^(n + 149) */
+    const V(i32) low = biased < GO_BIASED - 125;
+    const V(i32) exponent = (V(i32))biased + V(select_i32)(low, V(splat_i32)(149), V(splat_i32)(-1));
+    const V(f32) y = p * (V(f32))(exponent << 23);
+    return V(select_f32)(low, (V(f32))GO_TO(i32, y + 0x1.fffffep-2f), y + y);
+#endif
 }
 
 GO_INLINE V(f32) V(sigmoid)(V(f32) x) {
@@ -50,31 +87,31 @@ GO_INLINE V(f32) V(sigmoid)(V(f32) x) {
 GO_INLINE V(f32) V(tanh)(V(f32) x) {
     /* t = e^(2 |x|) - 1 without cancellation near 0; the result is t / (t + 2). */
     const V(f32) bounded = V(less)(C(10), V(abs_f32)(x));
-    V(f32) n, r = V(split_exp)(bounded + bounded, &n);
-    const V(f32) power = V(power_of_2)(GO_TO(i32, n));
+    V(f32) biased, r = V(split_exp_biased)(bounded + bounded, &biased);
+    const V(f32) power = V(power_of_biased)(biased);
     const V(f32) t = V(fma)(V(expm1_near_0)(r), power, power - 1);
     return V(signed)(t / (t + 2), x);
 }
 
 GO_INLINE V(f32) V(erf)(V(f32) x) {
-    const V(f32) t = V(abs_f32)(x), s = x * x;
-    V(f32) p = V(fma)(C(8.316772653141355e-05f), s, C(-0.0008130012018740221f));
-    p = V(fma)(p, s, C(0.005199906607671392f));
-    p = V(fma)(p, s, C(-0.02685894148266602f));
-    p = V(fma)(p, s, C(0.11283687188172735f));
-    p = V(fma)(p, s, C(-0.37612633188386896f));
-    p = V(fma)(p, s, C(0.12837916657980417f));
-    /* Beyond: 1 - exp(-q(t)) */
-    const V(f32) u = V(less)(C(4), t);
-    V(f32) q = V(fma)(C(1.1231465230411654e-05f), u, C(-0.0003228053901466037f));
-    q = V(fma)(q, u, C(0.003642465011535151f));
-    q = V(fma)(q, u, C(-0.02376207503772918f));
-    q = V(fma)(q, u, C(0.10623689109558997f));
-    q = V(fma)(q, u, C(0.635151308662006f));
-    q = V(fma)(q, u, C(0.12864849206198228f));
-    V(f32) n, r = V(split_exp)(-V(fma)(q, u, u), &n);
-    const V(f32) far = 1 - V(fma)(V(expm1_near_0)(r), V(power_of_2)(GO_TO(i32, n)), V(power_of_2)(GO_TO(i32, n)));
-    return V(select_f32)(t < 0.921875f, V(fma)(p, x, x), V(signed)(far, x));
+    /* 1 - 2^z with z = log2(1 - erf(t)), a polynomial in t (minimax with the weight of the result's relative error);
+       2^z - 1 has no cancellation near 0. From 4 on, the result is rounded to 1. */
+    const V(f32) t = V(less)(C(4), V(abs_f32)(x));
+    V(f32) z = V(fma)(C(-5.977142063784413e-05f), t, C(0.0005573950475081801f));
+    z = V(fma)(z, t, C(-0.0018281507072970271f));
+    z = V(fma)(z, t, C(-0.00026520996470935643f));
+    z = V(fma)(z, t, C(0.02785228192806244f));
+    z = V(fma)(z, t, C(-0.14832158386707306f));
+    z = V(fma)(z, t, C(-0.9184446930885315f));
+    z = V(fma)(z, t, C(-1.6279070377349854f)) * t;
+    const V(f32) biased = z + GO_BIASED, r = z - (biased - GO_BIASED), power = V(power_of_biased)(biased);
+    /* 2^r - 1 for |r| <= 1/2 */
+    V(f32) p = V(fma)(C(0.00015403516590595245f), r, C(0.0013390735257416964f));
+    p = V(fma)(p, r, C(0.009618237614631653f));
+    p = V(fma)(p, r, C(0.05550357326865196f));
+    p = V(fma)(p, r, C(0.24022649228572845f));
+    p = V(fma)(p, r, C(0.6931471824645996f)) * r;
+    return V(signed)(V(fma)(-p, power, 1 - power), x);
 }
 
 GO_INLINE V(f32) V(log)(V(f32) x) {
