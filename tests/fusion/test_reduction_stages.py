@@ -43,3 +43,12 @@ def test_only_shared_roots_and_softmax_sums_are_inverted() -> None:
     assert not inverts("a = Abs(v) r = Sqrt(a) s = Div(x, r) y = Exp(s)", shared)
     assert not inverts("e = Abs(x) m = ReduceMean <axes = [-1]> (e) y = Div(x, m)")
     assert not inverts("a = Abs(x) r = Sqrt(a) y = Div(x, r)")
+
+
+def test_quotients_by_constants_are_products_if_only_erf_or_tanh_reads_them() -> None:
+    root = "s = Constant <value = float {1.4142135}> () q = Div(x, s)"
+    assert inverts(f"{root} y = Erf(q)")
+    assert inverts(f"{root} y = Tanh(q)")
+    assert not inverts(f"{root} y = Exp(q)")
+    assert not inverts(f"{root} e = Erf(q) y = Add(e, q)")
+    assert not inverts("s = Constant <value = float {1e-38}> () q = Div(x, s) y = Erf(q)")

@@ -117,13 +117,18 @@ def plan_stages(nest: CollapsedNest, inner: frozenset[int], late: frozenset[int]
     return StagePlan(stages, tuple(index for index in invariant if level[index] >= count), once)
 
 
+#: Instructions whose relative error is at most that of their argument, and their own.
+_DAMPING = ("erf", "tanh")
+
+
 def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
     """Whether division ``index`` may be a product with the inverse of its divisor, shared by many elements.
 
     The inverse of the divisor must be a normal number if the divisor is normal. This holds for roots, which
     are far from the limits of single precision, and for the sum of the exponentials of a softmax, which is at
     least 1 because the largest exponential is 1. Like a reordered sum, the product may change the last place
-    of results.
+    of results. Quotients by constants are exact unless only functions that do not amplify errors read them,
+    such as the erf of a GELU.
     """
     body, step = nest.body, nest.body[index]
     if step.op != "div" or not step.element.is_float:
@@ -131,6 +136,9 @@ def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
     dividend, divisor = step.args
     if not nest.axes[divisor] < nest.axes[dividend]:
         return False
+    if body[divisor].op == "constant":
+        number = abs(float(body[divisor].value or 0))
+        return 2.0**-100 < number < 2.0**100 and _is_damped(nest, index)
     if body[divisor].op == "sqrt":
         return _depends_on_reduction(nest, divisor)
     if body[divisor].op != "reduce_sum" or body[divisor].args[0] != dividend or body[dividend].op != "exp":
@@ -141,6 +149,11 @@ def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
         and body[shifted.args[1]].op == "reduce_max"
         and body[shifted.args[1]].args[0] == shifted.args[0]
     )
+
+
+def _is_damped(nest: CollapsedNest, index: int) -> bool:
+    readers = [step.op for step in nest.body if index in step.args]
+    return all(op in _DAMPING for op in readers) and all(store.instruction != index for store in nest.stores)
 
 
 def _depends_on_reduction(nest: CollapsedNest, index: int) -> bool:

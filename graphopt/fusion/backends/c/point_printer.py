@@ -43,15 +43,23 @@ class PointPrinter:
         self.accesses += [(store.access, True) for store in self.nest.stores]
         self.buffers = {index: number for number, index in enumerate(schedule.stage_plan.spilled)}
         self.pointers: dict[int, str] = {}
-        # Candidates for streaming stores, which are slower (measured) if costly instructions separate them.
+        # Candidates for streaming stores, which are slower (measured) if costly instructions separate them:
+        # in the same stage, or between the last stages of two rows.
         self.streamed = {
             index
             for step in schedule.stage_plan.stages
-            if not any(OPS[self.nest.body[each].op].cost >= COSTLY for each in step.body)
             for index in step.stores
-            if self.nest.stores[index].access.strides[schedule.vector] == ONE
+            if self.nest.stores[index].access.strides[schedule.vector] == ONE and not self._is_costly()
         }
         self.period = ""  # period of all repeated operands, in elements
+
+    def _is_costly(self) -> bool:
+        """Whether a stage computes costly instructions for each vector."""
+        return any(
+            OPS[self.nest.body[index].op].cost >= COSTLY and self.schedule.vector in self.nest.axes[index]
+            for step in self.schedule.stage_plan.stages
+            for index in step.body
+        )
 
     def extent(self, loop: int) -> str:
         """The number of iterations of a loop."""

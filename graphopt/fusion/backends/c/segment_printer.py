@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import TILE
 from graphopt.fusion.loops.collapse import StridedAccess
-from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.loops.ir import ONE, Element
 from graphopt.fusion.loops.reduction_stages import Stage
 
 #: Number of summands per lane in a block of a blocked sum.
@@ -202,6 +202,7 @@ class SegmentPrinter(PointPrinter):
         self._line(f"int64_t x = {start};")
         self._line(f"const int64_t stop = {stop};")
         with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
+            self._prefetch(step)
             self._point(step, sums | blocks, plan.unroll, None)
             if blocks:
                 with self._block(f"if (x / ({step_width}) % {BLOCK} == {BLOCK - 1})"):
@@ -212,6 +213,27 @@ class SegmentPrinter(PointPrinter):
             self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
             self._point(step, sums | blocks, 1, "m")
         self._end_blocks(sums, blocks)
+
+    def _prefetch(self, step: Stage) -> None:
+        """In the second stage, prefetch into the second-level cache the rows of the next work item.
+
+        Hardware prefetching ends with a row or a page, and the first stage, which reads from memory, computes
+        little. Prefetches of addresses outside of a tensor have no effect.
+        """
+        plan = self.schedule
+        stages = plan.stage_plan.stages
+        if len(stages) < 2 or step is not stages[1] or not plan.outer or plan.inner != (plan.vector,):
+            return
+        for index in stages[0].body:
+            number = self.load_numbers.get(index)
+            if number is None:
+                continue
+            place = self.accesses[number][0]
+            row = place.strides[plan.outer[-1]]
+            if place.strides[plan.vector] == ONE and row.factor:
+                for unit in range(plan.unroll):
+                    position = f"{self.pointers[number]} + {self._at(unit)} + {self.sizes.c(row)}"
+                    self._line(f"__builtin_prefetch({position}, 0, 2);")
 
     # Blocked sums: the error of n additions grows with n in one sequence, but with n / BLOCK + BLOCK in
     # blocks

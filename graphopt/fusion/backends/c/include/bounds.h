@@ -14,9 +14,11 @@ __attribute__((unused, noinline)) static int go_inside(const int64_t (*loops)[3]
 }
 
 /* How many of `items` make a chunk of work, of which each takes `weight` bytes of memory traffic; 1 or more, although
-   products of sizes that a model makes up may wrap around. */
+   products of sizes that a model makes up may wrap around. Of many items, a chunk has a fixed share: what a chunk starts
+   with, such as its buffers, and the order of its streaming stores cost as much as a few rows. */
 __attribute__((unused)) static int64_t go_step(int64_t items, int64_t weight) {
     if (weight < 1) weight = 1;
-    const int64_t step = items <= (2 * GO_CHUNK - 1) / weight ? items : GO_CHUNK / weight + 1;
-    return step < 1 ? 1 : step;
+    if (items <= (2 * GO_CHUNK - 1) / weight) return items < 1 ? 1 : items;
+    const int64_t step = GO_CHUNK / weight + 1, share = items / GO_CHUNKS + 1;
+    return step < share ? share : step;
 }

@@ -27,9 +27,12 @@
 #endif
 
 /* Memory traffic of a chunk of work, in bytes: less than two chunks are not split. And how many work items are
-   enough for all threads. */
+   enough for all threads; of how many chunks each has a fixed share of many items. */
 #ifndef GO_CHUNK
 #define GO_CHUNK 65536
+#endif
+#ifndef GO_CHUNKS
+#define GO_CHUNKS 512
 #endif
 #ifndef GO_ENOUGH
 #define GO_ENOUGH 64
