@@ -1,6 +1,6 @@
 /* A chunk of a convolution: a block of positions of some images, for a part of the filters of a group. */
 
-GO_INLINE void go_conv_chunk(go_conv *c, size_t chunk, void (*finish)(void *, int64_t, int64_t, const float *),
+GO_INLINE void go_conv_chunk(go_conv *c, size_t chunk, void (*finish)(void *, int64_t, int64_t, const void *),
                              void *data) {
     int64_t at = (int64_t)chunk, start[3], block[3], points = 1;
     const int64_t first = at % c->parts * c->part, count = go_conv_least(c->part, c->filters - first);

@@ -68,7 +68,7 @@ static void go_conv_transpose(const float *from, int64_t points, int64_t filters
 GO_INLINE void go_conv_filters(const go_conv *c, const float *x, int64_t image, int64_t images, int64_t group,
                                const int64_t *start, const int64_t *block, int64_t first, int64_t count,
                                const int64_t *at, float *sums, float *turned,
-                               void (*finish)(void *, int64_t, int64_t, const float *), void *data) {
+                               void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     const int64_t points = block[0] * block[1] * block[2], whole = points == c->points, all = images * points;
     const int64_t packed = go_conv_parts(c->filters, LANES_w) * LANES_w * c->depth;
     const float *bias = c->bias ? c->bias + group * c->filters : NULL;

@@ -5,12 +5,12 @@ typedef struct {
     int64_t lane, count, at;
 } go_conv_run;
 
-/* sum[row][column] of all products: `rows` filters, whose weights are `lanes` apart, by `columns` vectors of positions. */
-GO_INLINE void go_conv_sums(const go_conv *c, const float *x, const float *weights, int64_t lanes, const float *bias,
-                            int64_t filters, const int rows, const int columns, float *to) {
-    const int64_t *offset = c->offset;
-    for (int64_t from = 0; from == 0 || from < c->depth; from += GO_CONV_SUM) {
-        const int64_t end = go_conv_least(c->depth, from + GO_CONV_SUM);
+/* to[row][column] = sum of `depth` products: `rows` filters, whose weights are `lanes` apart, by `columns` vectors of
+   positions. The bias has `filters` elements, or is NULL. */
+GO_INLINE void go_conv_sums(const int64_t *offset, int64_t depth, const float *x, const float *weights, int64_t lanes,
+                            const float *bias, int64_t filters, const int rows, const int columns, float *to) {
+    for (int64_t from = 0; from == 0 || from < depth; from += GO_CONV_SUM) {
+        const int64_t end = go_conv_least(depth, from + GO_CONV_SUM);
         f32_w sum[8][8];
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++)
@@ -52,11 +52,11 @@ GO_INLINE int go_conv_columns(int64_t rows) {
 }
 
 /* The number of columns of the block that was computed, `columns` or more: to[row][number * LANES_w]. */
-static int go_conv_block(const go_conv *c, const float *x, const float *weights, int64_t lanes, const float *bias,
-                         int64_t filters, int columns, float *to) {
+static int go_conv_block(const int64_t *offset, int64_t depth, const float *x, const float *weights, int64_t lanes,
+                         const float *bias, int64_t filters, int columns, float *to) {
 #define GO_CASE(r, n) \
     if (filters <= r && columns <= n && n <= go_conv_columns(r)) { \
-        go_conv_sums(c, x, weights, lanes, bias, filters, r, n, to); \
+        go_conv_sums(offset, depth, x, weights, lanes, bias, filters, r, n, to); \
         return n; \
     }
     GO_CASE(1, 1)
@@ -105,7 +105,7 @@ static int go_conv_runs(const go_conv *c, const int64_t *start, const int64_t *b
 /* Filters first ... first + count - 1 of a group at the positions of a block that starts at `start`. */
 GO_INLINE void go_conv_positions(const go_conv *c, const float *x, int64_t image, int64_t group, const int64_t *start,
                                  const int64_t *block, int64_t first, int64_t count,
-                                 void (*finish)(void *, int64_t, int64_t, const float *), void *data) {
+                                 void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     float values[64 * LANES_w] __attribute__((aligned(64)));
     go_conv_run runs[8 * LANES_w];
     const int64_t lanes = go_conv_lanes(c->filters), packed = go_conv_parts(c->filters, lanes) * lanes * c->depth;
@@ -128,7 +128,7 @@ GO_INLINE void go_conv_positions(const go_conv *c, const float *x, int64_t image
                 const int64_t step = go_conv_least(go_conv_least(most, first + count - k), most - k % most);
                 const float *weights = c->weights + group * packed + k / lanes * lanes * c->depth + k % lanes;
                 const int columns = (int)go_conv_parts(width + shift, LANES_w);
-                const int wide = go_conv_block(c, from - shift, weights, lanes,
+                const int wide = go_conv_block(c->offset, c->depth, from - shift, weights, lanes,
                                                c->bias ? c->bias + group * c->filters + k : NULL, step, columns, values);
                 for (int64_t f = 0; f < step; f++) {
                     const int64_t at = ((image * c->groups + group) * c->filters + k + f) * c->points;
