@@ -1,0 +1,190 @@
+"""Conv and FusedConv of floats in 1 to 3 dimensions.
+
+https://onnx.ai/onnx/operators/onnx__Conv.html. Convolutions are direct, or use Winograd's minimal filtering if
+the kernel has three or more taps, the stride is 1, and enough channels and tiles repay the transforms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from graphopt import ir
+from graphopt.analysis.symbolic import Dim, typical_size
+from graphopt.context import Context
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.template_table import Match, template
+from graphopt.util.lazy_dataclass import dataclass
+
+#: Activations of FusedConv, and the number of their parameters.
+_ACTIVATIONS = {"": 0, "Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}
+#: Minimum number of channels, filters, and tiles of an image for Winograd's algorithm.
+_MIN_CHANNELS, _MIN_FILTERS, _MIN_TILES = 16, 16, 40
+#: Size of spatial axes of unknown size.
+_TYPICAL = 64
+
+
+@dataclass(frozen=True)
+class ConvParameters:
+    """Static parameters.
+
+    Attributes:
+        groups: number of groups.
+        kernel, strides, dilations: of each spatial axis.
+        pads: before all spatial axes, then after them; those of ``auto_pad`` are 0.
+        auto_pad: ``NOTSET``, ``SAME_UPPER`` or ``SAME_LOWER``.
+        activation: that of FusedConv; may be empty.
+        activation_parameters: its parameters.
+        winograd: whether the products are those of Winograd's algorithm.
+    """
+
+    groups: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    auto_pad: str = "NOTSET"
+    activation: str = ""
+    activation_parameters: tuple[float, ...] = ()
+    winograd: bool = False
+
+
+def is_faster(match: Match, cx: Context) -> bool:
+    """By the ratios measured with onnxruntime 1.31 on AVX-512, 1 thread; see docs/kernels.md."""
+    x, weights = match.operands[:2]
+    assert x is not None and weights is not None
+    found: ConvParameters = match.parameters
+    if ir.constant_of(weights) is None or not _is_known(match.results[0], cx):
+        return False
+    shape, sizes = _ints(cx.shape(weights)), _sizes(cx.shape(x))
+    filters, depth = shape[0], math.prod(shape[1:])
+    points = math.prod(_out(found, sizes[2:]))
+    if found.winograd:
+        return filters >= 32 or points >= 4096
+    if found.groups > 1:
+        return len(sizes) != 4 and math.prod(found.kernel) >= 16
+    if len(sizes) == 4:  # in onnxruntime's blocked layout, which is as fast, or by its matrices of patches
+        return filters < 4 and depth >= 9
+    if depth == 1 or filters == 1:
+        return depth >= 16 and points >= 16
+    return points <= 16 and sizes[0] > 1
+
+
+def _is_known(value: ir.Value, cx: Context) -> bool:
+    return cx.shape(value) is not None
+
+
+@template("Conv", "com.microsoft::FusedConv", is_faster=is_faster)
+def conv(anchor: ir.Node, cx: Context) -> Match:
+    """A convolution of known kernel size, with its bias, the addend of FusedConv, and its activation."""
+    inputs: list[ir.Value | None] = [*anchor.inputs, None, None, None][:4]
+    operands = [value if value is not None and value.name else None for value in inputs]
+    for value in operands:
+        if value is not None and cx.dtype(value) is not ir.DataType.FLOAT:
+            raise CantFuse("no kernels for convolutions of other types than float")
+        if value is not None and cx.shape(value) is None:
+            raise CantFuse(f"the rank of {value.name!r} is unknown")
+    x, weights = operands[:2]
+    if x is None or weights is None:
+        raise CantFuse("an operand is missing")
+    shape, weight_shape = cx.shape(x) or (), cx.shape(weights) or ()
+    dims = ir.all_ints(weight_shape)
+    if dims is None or len(dims) != len(shape):
+        raise CantFuse(f"the shape of {weights.name!r} is not static")
+    if not 3 <= len(dims) <= 5 or 0 in dims:
+        raise CantFuse("no kernels for convolutions of other than 1 to 3 dimensions")
+    parameters = _parameters(anchor, tuple(dims))
+    parameters = _with_algorithm(parameters, tuple(dims), shape)
+    return Match("conv", (anchor,), tuple(operands), (anchor.outputs[0],), parameters)
+
+
+def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    rank = len(shape) - 2
+    mode = str(attributes.get("auto_pad", "NOTSET"))
+    pads = tuple(attributes.get("pads") or (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
+    found = ConvParameters(
+        int(attributes.get("group", 1)),
+        shape[2:],
+        tuple(attributes.get("strides") or (1,) * rank),
+        tuple(attributes.get("dilations") or (1,) * rank),
+        pads,
+        "NOTSET" if mode == "VALID" else mode,
+        str(attributes.get("activation", "")),
+        tuple(float(value) for value in attributes.get("activation_params") or ()),
+    )
+    if _ACTIVATIONS.get(found.activation) != len(found.activation_parameters):
+        raise CantFuse(f"no kernels for the activation {found.activation}")
+    kernel = tuple(attributes.get("kernel_shape") or found.kernel)
+    lengths = [len(values) for values in (found.strides, found.dilations, kernel)]
+    if kernel != found.kernel or lengths != [rank] * 3 or len(found.pads) != 2 * rank:
+        raise CantFuse("its attributes contradict the shape of its weights")
+    if min(found.strides) < 1 or min(found.dilations) < 1 or min(found.pads) < 0:
+        raise CantFuse("its strides, dilations or pads are negative")
+    if found.auto_pad not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+        raise CantFuse(f"auto_pad {found.auto_pad} is unknown")
+    if found.auto_pad != "NOTSET" and max(found.dilations) > 1:
+        raise CantFuse(f"onnxruntime has no dilations with auto_pad {found.auto_pad}")
+    if found.groups < 1 or shape[0] % found.groups:
+        raise CantFuse("its groups do not divide its filters")
+    return found
+
+
+# The algorithm -------------------------------------------------------------------------------
+
+
+def _with_algorithm(
+    found: ConvParameters, shape: tuple[int, ...], dims: Sequence[Dim | None]
+) -> ConvParameters:
+    """``found`` with the algorithm for weights of ``shape`` and an input of ``dims``."""
+    wide, tall = _transformed(found, dims)
+    out = _out(found, _sizes(dims)[2:])
+    if not wide or shape[0] < _MIN_FILTERS or shape[1] < _MIN_CHANNELS or found.groups > 1:
+        return found
+    tiles = math.prod(out) / (4 if tall else 2)
+    if tiles < _MIN_TILES or (not tall and min(shape[0], shape[1]) < 64):
+        return found
+    return ConvParameters(**{**vars(found), "winograd": True})
+
+
+def _transformed(found: ConvParameters, dims: Sequence[Dim | None]) -> tuple[bool, bool]:
+    """Whether Winograd's algorithm applies to the last axis with more than one tap, and to the one before it."""
+    axes = list(range(len(found.kernel)))
+    while len(axes) > 1 and found.kernel[axes[-1]] == 1 and dims[2 + axes[-1]] == 1:
+        axes.pop()
+    rank = len(found.kernel)
+    if any(stride > 1 for stride in found.strides) or any(dilation > 1 for dilation in found.dilations):
+        return False, False
+    if found.auto_pad != "NOTSET":
+        return False, False
+    for axis in range(rank):
+        if found.kernel[axis] == 1 and (found.pads[axis] or found.pads[rank + axis]):
+            return False, False
+        if found.kernel[axis] > 1 and max(found.pads[axis], found.pads[rank + axis]) >= found.kernel[axis]:
+            return False, False
+    transformed = [axis for axis in axes[-2:] if found.kernel[axis] >= 3]
+    others = [axis for axis in range(rank) if axis not in transformed]
+    if any(found.kernel[axis] > 1 for axis in others) or axes[-1] not in transformed:
+        return False, False
+    return True, len(transformed) > 1
+
+
+def _ints(shape: Sequence[Dim] | None) -> list[int]:
+    return [dim for dim in shape or () if isinstance(dim, int)]
+
+
+def _sizes(shape: Sequence[Dim | None] | None) -> list[int]:
+    return [typical_size(dim) or _TYPICAL if dim is not None else _TYPICAL for dim in shape or ()]
+
+
+def _out(found: ConvParameters, sizes: Sequence[int]) -> list[int]:
+    """The spatial sizes of the result for an input of spatial ``sizes``."""
+    rank, out = len(sizes), []
+    for axis, size in enumerate(sizes):
+        if found.auto_pad != "NOTSET":
+            out.append(-(-size // found.strides[axis]))
+            continue
+        extent = (found.kernel[axis] - 1) * found.dilations[axis] + 1
+        padded = size + found.pads[axis] + found.pads[rank + axis]
+        out.append(max(0, (padded - extent) // found.strides[axis] + 1))
+    return out
