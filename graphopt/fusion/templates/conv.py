@@ -1,7 +1,8 @@
 """Conv and FusedConv of floats in 1 to 3 dimensions.
 
-https://onnx.ai/onnx/operators/onnx__Conv.html. Convolutions are direct, or use Winograd's minimal filtering if
-the kernel has three or more taps, the stride is 1, and enough channels and tiles repay the transforms.
+https://onnx.ai/onnx/operators/onnx__Conv.html. Convolutions are direct, or use Winograd's minimal
+filtering if the kernel has three or more taps, the stride is 1, and enough channels and tiles repay the
+transforms.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _with_algorithm(
 
 
 def _transformed(found: ConvParameters, dims: Sequence[Dim | None]) -> tuple[bool, bool]:
-    """Whether Winograd's algorithm applies to the last axis with more than one tap, and to the one before it."""
+    """Whether Winograd's algorithm applies to the last axis with several taps, and to the one before it."""
     axes = list(range(len(found.kernel)))
     while len(axes) > 1 and found.kernel[axes[-1]] == 1 and dims[2 + axes[-1]] == 1:
         axes.pop()

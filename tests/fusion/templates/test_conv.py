@@ -33,7 +33,9 @@ class Case:
     after: str = ""
 
 
-def _case(x: tuple[int, ...], weights: tuple[int, ...], after: str = "", bias: bool = True, **kw: object) -> Case:
+def _case(
+    x: tuple[int, ...], weights: tuple[int, ...], after: str = "", bias: bool = True, **kw: object
+) -> Case:
     return Case(x, weights, kw, bias, after)
 
 
@@ -107,9 +109,7 @@ def _reference(case: Case, x: np.ndarray, tensors: dict[str, np.ndarray], index:
         ]
         less, more = [total // 2 for total in totals], [(total + 1) // 2 for total in totals]
         pads = less + more if mode == "SAME_UPPER" else more + less
-    wide = np.pad(
-        x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
-    )
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     out = [
         (size - extent) // stride + 1
         for size, extent, stride in zip(wide.shape[2:], extents, strides, strict=True)
@@ -143,7 +143,9 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnx.ModelProto, b
     model = _model(CASES, np.random.default_rng(0))
     (native,) = natives([model], _PIPELINE, tmp_path_factory.mktemp("conv"))
     assert len(native.groups) == len(CASES)
-    assert not [node for node in onnx.ModelProto.FromString(native.model).graph.node if node.op_type == "Conv"]
+    assert not [
+        node for node in onnx.ModelProto.FromString(native.model).graph.node if node.op_type == "Conv"
+    ]
     return model, native.model, native.choice.libraries
 
 

@@ -29,10 +29,16 @@ class ConvPrinter(TemplatePrinter):
         super().__init__(kernel)
         self.parameters: ConvParameters = kernel.parameters
         self.rank = len(self.parameters.kernel)
-        self.state = "go_winograd conv;" if self.parameters.winograd else "go_conv conv;"
-        last = "winograd.h" if self.parameters.winograd else "conv.h"
-        names = ("conv_plan.h", "conv_positions.h", "conv_filters.h", last)
-        self.headers = tuple(f"products/{name}" for name in names)
+        self.kind = "winograd" if self.parameters.winograd else "conv"
+
+    @property
+    def headers(self) -> tuple[str, ...]:  # type: ignore[override]
+        names = ("conv_plan", "conv_positions", "conv_filters", self.kind)
+        return tuple(f"products/{name}.h" for name in names)
+
+    @property
+    def state(self) -> str:  # type: ignore[override]
+        return f"go_{self.kind} conv;"
 
     def dims(self) -> Sequence[Sequence[str]]:
         sizes = [f"go_conv_size(in{_X}[{2 + axis}], {self._axis(axis)})" for axis in range(self.rank)]
@@ -60,36 +66,37 @@ class ConvPrinter(TemplatePrinter):
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
 
     def functions(self) -> str:
-        name, kind = self.name, "winograd" if self.parameters.winograd else "conv"
+        name = self.name
         return f"""\
 {self._pack()}{self._store()}static void {name}_chunk(void *data, size_t chunk) {{
     {name}_run *const run = data;
-    go_{kind}_chunk(&run->conv, chunk, {name}_store, run);
+    go_{self.kind}_chunk(&run->conv, chunk, {name}_store, run);
 }}
 """
 
     def _pack(self) -> str:
         """The functions that pack weights."""
         name, found = self.name, self.parameters
-        taps = " * ".join(f"dims[{2 + axis}]" for axis in range(self.rank))
         if found.winograd:
             wide = [size for size in found.kernel if size > 1]
             sizes = f"dims[0], dims[1], {wide[0] if len(wide) > 1 else 1}, {wide[-1]}"
-            return f"""\
-static size_t {name}_size(const int64_t *dims) {{ return go_winograd_packed({sizes}); }}
-static void {name}_pack(const void *from, const int64_t *dims, void *to) {{ go_winograd_pack(from, {sizes}, to); }}
-"""
-        sizes = f"{found.groups}, dims[0] / {found.groups}, dims[1] * {taps}"
+        else:
+            taps = " * ".join(f"dims[{2 + axis}]" for axis in range(self.rank))
+            sizes = f"{found.groups}, dims[0] / {found.groups}, dims[1] * {taps}"
         return f"""\
-static size_t {name}_size(const int64_t *dims) {{ return go_conv_packed({sizes}); }}
-static void {name}_pack(const void *from, const int64_t *dims, void *to) {{ go_conv_pack(from, {sizes}, to); }}
+static size_t {name}_size(const int64_t *dims) {{ return go_{self.kind}_packed({sizes}); }}
+static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
+    go_{self.kind}_pack(from, {sizes}, to);
+}}
 """
 
     def _store(self) -> str:
         """``NAME_store``, which adds the addend, applies the activation, and finishes a run of results."""
         name, found = self.name, self.parameters
         addend = self.operand(_ADDEND) is not None
-        lines = [f"static inline void {name}_store(void *data, int64_t at, int64_t count, const void *values) {{"]
+        lines = [
+            f"static inline void {name}_store(void *data, int64_t at, int64_t count, const void *values) {{"
+        ]
         lines.append(f"    {name}_run *const run = data;")
         if self.is_direct or addend or found.activation:
             for letter, value in zip("ab", found.activation_parameters, strict=False):
@@ -132,14 +139,13 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{ go_c
             place = axis - (3 - self.rank)
             arguments = f"in{_X}[{2 + place}], {self._axis(place)}" if place >= 0 else "1, 1, 1, 1, 0, 0, 0"
             yield f"    go_conv_axis(conv, {axis}, {arguments});"
-        times = "4 * " if found.winograd else ""
-        yield f"    int64_t *const offset = malloc((size_t)({times}in{_WEIGHTS}[1] * {taps}) * sizeof(int64_t));"
+        count = f"{4 if found.winograd else 1} * in{_WEIGHTS}[1] * {taps}"
+        yield f"    int64_t *const offset = malloc((size_t)({count}) * sizeof(int64_t));"
         yield "    if (!offset) {"
         yield f'        go_fail(call, "{self.name} is out of memory");'
         yield "        return 1;"
         yield "    }"
-        kind = "winograd" if found.winograd else "conv"
-        yield f"    const int64_t chunks = go_{kind}_plan(&run->conv, offset);"
+        yield f"    const int64_t chunks = go_{self.kind}_plan(&run->conv, offset);"
         yield f"    go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
         yield "    free(offset);"
         yield "    run->failed = conv->failed;"
@@ -147,7 +153,9 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{ go_c
 
 
 def _float(value: float) -> str:
-    return f"(float){value!r}" if abs(value) != float("inf") else f"{'-' if value < 0 else ''}__builtin_inff()"
+    return (
+        f"(float){value!r}" if abs(value) != float("inf") else f"{'-' if value < 0 else ''}__builtin_inff()"
+    )
 
 
 PRINTER = ConvPrinter
