@@ -196,7 +196,10 @@ class ResourceLimit(GraphoptError):
 
 
 class SystemExhausted(ResourceLimit):
-    """The system allows no further process or thread, independently of the model."""
+    """The system has no memory, process or thread left, which is not a property of the model.
+
+    Comparisons of models raise this error: it is no evidence of a difference.
+    """
 
 
 class RuntimeFailure(GraphoptError):
@@ -213,10 +216,18 @@ class NoCompiler(RuntimeFailure):
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+#: The next step if memory does not suffice.
+MEMORY_HINT = "free memory, or raise its limit (ulimit -v, ulimit -d, or that of the container)"
+#: Substrings of messages about a thread that can't be started, by Python, onnxruntime, libgomp and OpenBLAS.
+_NO_THREAD = (
+    *("can't start new thread", "pthread_create failed", "Thread creation failed", "blas_thread_init"),
+    "std::system_error",
+)
 #: Substrings of messages about a failed allocation, mapping or thread.
 _NO_MEMORY = (
+    *_NO_THREAD,
     *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
-    *("can't start new thread", "failed to map segment"),
+    *("failed to map segment", "MemoryError"),
     # protobuf; models above its limit of 2 GB are refused earlier
     *("Arena alloc failed", "Failed to serialize proto"),
 )
@@ -247,9 +258,19 @@ def exhausted(error: BaseException) -> str | None:
     """
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return "there are too many open files"
-    if isinstance(error, MemoryError) or any(part in str(error) for part in _NO_MEMORY):
+    if isinstance(error, MemoryError) or lacks_memory(str(error)):
         return "there is not enough memory"
     return None
+
+
+def lacks_memory(text: str) -> bool:
+    """Whether ``text``, a message of any process, reports a lack of memory or threads."""
+    return any(part in text for part in _NO_MEMORY)
+
+
+def lacks_threads(text: str) -> bool:
+    """Whether ``text`` reports that no thread can be started, also for lack of memory for its stack."""
+    return any(part in text for part in _NO_THREAD)
 
 
 class ConvertedInput(UserWarning):

@@ -11,6 +11,7 @@ from graphopt.context import Action, Context, Options, context_for
 from graphopt.context.drop_contradicted_shapes import drop_contradicted_shapes
 from graphopt.custom_rules import check_applied, checked_rules, rules_by_place
 from graphopt.errors import (
+    MEMORY_HINT,
     GraphoptError,
     InvalidModel,
     ResourceLimit,
@@ -261,8 +262,7 @@ class Attempt:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except SystemExhausted as error:
             raise ResourceLimit(
-                f"the result can't be verified: {error.message}",
-                hint="--no-verify writes it without a comparison",
+                f"the result can't be verified: {error.message}", hint=_unverified_hint(error.hint)
             ) from error
         except GraphoptError:  # the original is at fault
             raise
@@ -270,8 +270,7 @@ class Attempt:
             limit = exhausted(error)
             if limit is not None:
                 raise ResourceLimit(
-                    f"{limit} to verify the result",
-                    hint="--no-verify writes it without a comparison",
+                    f"{limit} to verify the result", hint=_unverified_hint(MEMORY_HINT)
                 ) from error
             why = f"{type(error).__name__}: {error}"
             raise VerificationFailed(f"the optimized model can't be written: {why}") from error
@@ -282,6 +281,11 @@ class Attempt:
                 row=next(iter(verdict.failures), None),
             )
         return verdict
+
+
+def _unverified_hint(hint: str | None) -> str:
+    """``hint`` for a verification that lacks resources, and the way to do without verification."""
+    return "; ".join(filter(None, (hint, "--no-verify writes it without a comparison")))
 
 
 def _check_interface(before: Interface, after: Interface) -> None:

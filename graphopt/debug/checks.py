@@ -30,7 +30,7 @@ from graphopt.analysis.cost import Cost
 from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import context_for
 from graphopt.debug.command_checks import CommandNotRun, check_ran, shell_symbol
-from graphopt.errors import GraphoptError, InvalidModel, UsageError
+from graphopt.errors import GraphoptError, InvalidModel, SystemExhausted, UsageError
 from graphopt.fusion.kernel_library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.instrument.model_summary import Summary
@@ -257,6 +257,8 @@ class ValidCheck(_WithoutFeeds):
         try:
             with model_file(model) as path:
                 create(path, optimizations="off", device=self._device)
+        except SystemExhausted:  # the model is not at fault
+            raise
         except GraphoptError as error:
             return error.message
         return None

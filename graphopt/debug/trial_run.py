@@ -15,7 +15,7 @@ import onnx
 
 from graphopt import ir, publish
 from graphopt.context import Action, Context, Options, context_for
-from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
+from graphopt.errors import GraphoptError, PassFailed, ResourceLimit, SystemExhausted
 from graphopt.model_arguments import copy
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
@@ -150,6 +150,8 @@ class IsolatedTrial(Trial):
                 result = self.child.call(
                     _run_bytes, data, self.pipeline, self.options, limits, journal, timeout=self.seconds
                 )
+            except SystemExhausted:  # no rewrite is at fault
+                raise
             except (ProcessCrashed, ResourceLimit) as error:
                 return _from_journal(journal, error.message.replace("onnxruntime", "the process"))
         outcome, result_data = result

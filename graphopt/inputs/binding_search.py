@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
-from graphopt.errors import ResourceLimit
+from graphopt.errors import ResourceLimit, SystemExhausted
 from graphopt.inputs.dim_bindings import RANKS
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.util.lazy_dataclass import dataclass
@@ -178,5 +178,7 @@ class _Search:
     def _try(self, binding: dict[str, int], restriction: int) -> str | None:
         try:
             return self._attempt(self._inputs.feeds(binding, "normal", restriction))
+        except SystemExhausted:
+            raise
         except ResourceLimit as limit:
             return str(limit)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from graphopt import ir, publish
-from graphopt.errors import InvalidModel, ResourceLimit, exhausted
+from graphopt.errors import MEMORY_HINT, InvalidModel, ResourceLimit, exhausted
 from graphopt.ort.session import ModelInFolder, Source
 
 #: Bytes of initializers beyond which a model is passed to onnxruntime as a file with a data file, which
@@ -86,7 +86,7 @@ class Artifact:
             proto = onnx.ModelProto.FromString(given)
         except Exception as error:  # protobuf's DecodeError, which has no type annotations
             if (limit := exhausted(error)) is not None:
-                raise ResourceLimit(f"{limit} to read the model") from error
+                raise ResourceLimit(f"{limit} to read the model", hint=MEMORY_HINT) from error
             raise InvalidModel("the bytes are not an ONNX model") from error
         folder = given.folder if isinstance(given, ModelInFolder) else None
         return ir.from_proto(proto, base_dir=folder)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session import Optimizations, Source
@@ -233,6 +233,8 @@ class RemoteRuns:
                 cpu=most,
                 doing=f"running the model {LEVELS[level]}",
             )
+        except SystemExhausted:  # the run was not stopped for time
+            raise
         except ResourceLimit:
             self.spent += most or 0.0
             raise

@@ -24,12 +24,21 @@ from typing import IO, Any, TypeVar
 
 from graphopt import config
 from graphopt.diagnostics import record, tracer
-from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, SystemExhausted, exhausted
+from graphopt.errors import (
+    MEMORY_HINT,
+    GraphoptError,
+    ResourceLimit,
+    RuntimeFailure,
+    SystemExhausted,
+    exhausted,
+    lacks_memory,
+    lacks_threads,
+)
 from graphopt.process import fork_server
 from graphopt.process import memory as ram
 from graphopt.process.interpreter_command import command
 from graphopt.process.resource_usage import peak_resident
-from graphopt.process.threads import start_thread
+from graphopt.process.threads import THREADS_HINT, start_thread
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
@@ -60,6 +69,7 @@ class Child:
     Args:
         memory: maximum private memory of calls in bytes, beyond the process's own memory; ``None`` for no
             limit. Enforced on Linux only.
+        is_scarce: whether ``memory`` is a share of the available memory, and not a limit on the model.
         preload: modules that the process imports before the first call.
         fresh: start an interpreter instead of a fork. Measurements need an interpreter, because all forks of
             a server share its memory layout. Devices need an interpreter, because they do not survive a fork.
@@ -72,9 +82,14 @@ class Child:
     """
 
     def __init__(
-        self, *, memory: int | None = None, preload: Sequence[str] = (), fresh: bool = False
+        self,
+        *,
+        memory: int | None = None,
+        is_scarce: bool = False,
+        preload: Sequence[str] = (),
+        fresh: bool = False,
     ) -> None:
-        self._memory = memory
+        self._memory, self._is_scarce = memory, is_scarce
         self._preload = list(preload)
         self._fresh = fresh
         self._process: subprocess.Popen[bytes] | fork_server.Forked | None = None
@@ -119,7 +134,8 @@ class Child:
         Raises:
             NoProcess: no process can be started, or it fails to load graphopt.
             ProcessCrashed: the process died.
-            ResourceLimit: the process exceeded a limit on time or memory.
+            ResourceLimit: the process exceeded ``timeout``, ``cpu`` or its limit on memory.
+            SystemExhausted: the system has no memory or threads left for the process.
             Exception: any exception of ``function``.
         """
         result: T = self._request(("call", function, args), timeout, cpu, doing)
@@ -221,7 +237,7 @@ class Child:
         if succeeded:
             return result
         if exhausted(result) is not None and not isinstance(result, SystemExhausted):
-            raise ResourceLimit("onnxruntime exceeded the memory limit") from result
+            raise self._no_memory("onnxruntime exceeded the memory limit", str(result)) from result
         raise result
 
     def _crash(self, status: int, doing: str) -> GraphoptError:
@@ -232,12 +248,28 @@ class Child:
         last = lines[-1].strip()[:200] if lines else ""
         if not self._is_ready:
             return _no_process(last or "it ended at once")
-        if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in last or "MemoryError" in last:
-            return ResourceLimit("onnxruntime exceeded the memory limit and was stopped")
+        is_killed = status == -getattr(signal, "SIGKILL", 9)  # by the system, for lack of memory
+        if is_killed or any(map(lacks_memory, lines)):
+            message = "onnxruntime exceeded the memory limit and was stopped"
+            return self._no_memory(message, "\n".join(lines), is_killed=is_killed)
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return ProcessCrashed(
             f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {last}" if last else "")
         )
+
+    def _no_memory(self, message: str, text: str, *, is_killed: bool = False) -> ResourceLimit:
+        """The error for a process without memory: :class:`SystemExhausted` unless its own limit is the cause.
+
+        Args:
+            message: the error if its own limit is the cause.
+            text: the error as the process reports it.
+            is_killed: whether the system killed it. Beyond its own limit, an allocation fails instead.
+        """
+        if lacks_threads(text):
+            return SystemExhausted("no thread could be started by onnxruntime", hint=THREADS_HINT)
+        if self._memory is None or self._is_scarce or is_killed or ram.is_limited():
+            return SystemExhausted("there is not enough memory for onnxruntime", hint=MEMORY_HINT)
+        return ResourceLimit(message)
 
 
 def _name(request: tuple[str, Any, tuple[Any, ...]]) -> str:

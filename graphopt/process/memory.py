@@ -52,6 +52,11 @@ def counted_mappings() -> int | None:
     return min((max(0, bound) for bound in _of_limits()), default=None)
 
 
+def is_limited() -> bool:
+    """Whether a limit (``ulimit``) on the memory of this process is in effect."""
+    return sys.platform.startswith("linux") and any(True for _ in _of_limits())
+
+
 def check_limits(libraries: Libraries) -> None:
     """Check that the limits of this process (``ulimit``) admit the libraries, and onnxruntime a small model.
 

@@ -7,7 +7,11 @@ because the system has no memory left, it never reports that it has begun.
 from __future__ import annotations
 
 import _thread
+import os
+import sys
 import threading
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +19,14 @@ from graphopt.errors import SystemExhausted
 
 #: Maximum seconds until a new thread begins, on a system with many other processes.
 _PATIENCE = 30.0
+#: Seconds between two checks whether a thread has failed before it began.
+_STEP = 0.05
+#: The next step if threads do not suffice.
+THREADS_HINT = "end other processes, or raise the limits on threads and memory (ulimit -u, ulimit -v)"
 #: The threads that run. :mod:`threading` does not count them.
 _running: set[object] = set()
+#: Locks for the hook of :func:`_begins`, by process number: a fork may have a copy of a locked lock.
+_hooking: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 def start_thread(function: Callable[..., object], *args: Any) -> None:
@@ -36,11 +46,37 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
             _running.discard(begun)
 
     try:
-        _thread.start_new_thread(run, ())
+        is_begun = _begins(run, begun)
     except RuntimeError as error:
-        raise SystemExhausted(f"no thread could be started: {error}") from error
-    if not begun.wait(_PATIENCE):
-        raise SystemExhausted("no thread could be started: there is not enough memory")
+        raise SystemExhausted(f"no thread could be started: {error}", hint=THREADS_HINT) from error
+    if not is_begun:
+        raise SystemExhausted("no thread could be started: there is not enough memory", hint=THREADS_HINT)
+
+
+def _begins(run: Callable[[], object], begun: threading.Event) -> bool:
+    """Start a thread that sets ``begun``; returns whether it begins.
+
+    A thread without memory for its first frame reports a MemoryError to ``sys.unraisablehook``, which would
+    print it. The hook is a builtin function, because the thread has no memory for another frame, either.
+
+    Raises:
+        RuntimeError: the thread can't be started.
+    """
+    failures: deque[Any] = deque()
+    with _hooking[os.getpid()]:
+        hook, sys.unraisablehook = sys.unraisablehook, failures.append
+        try:
+            _thread.start_new_thread(run, ())
+            end = time.monotonic() + _PATIENCE
+            while not begun.wait(_STEP) and time.monotonic() < end:
+                if any(failure.object is run for failure in failures):
+                    break
+        finally:
+            sys.unraisablehook = hook
+    for failure in failures:
+        if begun.is_set() or failure.object is not run:
+            hook(failure)
+    return begun.is_set()
 
 
 def has_one_thread() -> bool:

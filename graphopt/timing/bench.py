@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, VerificationFailed
+from graphopt.errors import (
+    ResourceLimit,
+    RuntimeFailure,
+    SystemExhausted,
+    UsageError,
+    VerificationFailed,
+)
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
@@ -238,6 +244,8 @@ class Bench:
                 processes = min(_MOST, self.limits.processes)
                 found[one.name] = footprint(one.path, setup, checked, processes, one.name)
             except (RuntimeFailure, ResourceLimit, UsageError, VerificationFailed) as failure:
+                if number == 0 and isinstance(failure, SystemExhausted):
+                    raise SystemExhausted(f"{one.name}: {failure.message}", hint=failure.hint) from failure
                 if number == 0:
                     raise
                 failures[one.name] = str(failure)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.inputs.binding_search import BindingSearch, ValidBinding, find_valid_bindings
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.value_generator import Distribution
@@ -15,7 +15,7 @@ from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.case import Case, Cases
-from graphopt.verification.case_maker import CaseMaker, inputs_text
+from graphopt.verification.case_maker import CaseMaker, cause_of, inputs_text
 from graphopt.verification.comparison_plan import LEVELS, ComparisonPlan
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
@@ -84,19 +84,29 @@ class CaseGatherer:
         self._maker = CaseMaker(inputs, original, random)
         self._plan = ComparisonPlan(cost, work)
         self._limit = _TimeLimit(original, seconds)
-        self._stopped: list[Distribution] = []
+        self._stopped: dict[Distribution, str] = {}
 
     def add_ordinary(self) -> None:
-        """Find bindings, and add a case of ordinary inputs for each of them."""
+        """Find bindings, and add a case of ordinary inputs for each of them.
+
+        Raises:
+            SystemExhausted: memory or threads do not suffice for a single run.
+        """
         cases = self.cases
         try:
             self._original.load("off")
+        except SystemExhausted:
+            raise
         except (RuntimeFailure, ResourceLimit) as failure:
             cases.refusal = str(failure)
             cases.crash = failure if isinstance(failure, ProcessCrashed) else None
             return
         search, attempts = self._find_bindings()
         cases.valid = search.valid
+        if attempts.exhausted is not None:
+            if not search.valid:
+                raise attempts.exhausted
+            self._skip("other sizes", "memory", str(attempts.exhausted))
         if not search.valid:
             cases.refusal = search.refusal or "no inputs could be generated"
             cases.slow = attempts.timeouts > 0
@@ -105,7 +115,7 @@ class CaseGatherer:
             search.valid, attempts.runs, self._ordinary_levels(), strict=True
         ):
             default = "default" in levels
-            case = self._maker.complete(valid, "normal", feeds, off, default=default)
+            case = self._maker.complete(cases, valid, "normal", feeds, off, default=default)
             case.compares_off = "off" in levels or case.default is None
             cases.found.append(case)
             if not (default and case.compares_off):
@@ -177,7 +187,7 @@ class CaseGatherer:
         where = inputs_text(valid, distribution)
         levels = self._plan.affordable(valid.binding, distribution)
         if distribution in self._stopped:
-            self._skip(where, ORIGINAL_FAILS, "stopped at other sizes", distribution)
+            self._skip(where, self._stopped[distribution], "stopped at other sizes", distribution)
         elif sum(case.nbytes for case in self.cases.found) > _MEMORY:
             self._skip(where, "memory", "", distribution)
         elif self._limit.is_over or not levels:
@@ -186,8 +196,9 @@ class CaseGatherer:
             known, default = len(self.cases.found), levels == LEVELS and not self.cases.is_single
             fault = self._maker.add_to(self.cases, valid, distribution, default=default)
             if isinstance(fault, ResourceLimit):
-                self._stopped.append(distribution)
-                self._stop_run()
+                self._stopped[distribution] = cause_of(fault)
+                if not isinstance(fault, SystemExhausted):
+                    self._stop_run()
             elif fault is None:
                 added = len(self.cases.found) > known
                 self._plan.charge(valid.binding, distribution, levels if added else 0)
@@ -232,12 +243,14 @@ class _Attempts:
         runs: inputs on which it ran, and the outputs.
         crashes: its crashes and timeouts.
         timeouts: number of its timeouts.
+        exhausted: the last failure for lack of memory or threads, if any.
     """
 
     def __init__(self, original: Runner, stopped: Callable[[], None], most: int) -> None:
         self.runs: list[tuple[Feeds, list[Any]]] = []
         self.crashes: list[str] = []
         self.timeouts = 0
+        self.exhausted: SystemExhausted | None = None
         self._original, self._stopped, self._most = original, stopped, most
 
     def __call__(self, feeds: Feeds) -> str | None:
@@ -249,7 +262,9 @@ class _Attempts:
         except (RuntimeFailure, ResourceLimit) as failure:
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 self.crashes.append(str(failure))
-            if isinstance(failure, ResourceLimit):
+            if isinstance(failure, SystemExhausted):
+                self.exhausted = failure
+            elif isinstance(failure, ResourceLimit):
                 self.timeouts += 1
                 self._stopped()
             return str(failure)

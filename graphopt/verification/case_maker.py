@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.dim_bindings import describe
 from graphopt.inputs.feeds import Feeds, Inputs
@@ -48,27 +47,41 @@ class CaseMaker:
             if any(_same_feeds(feeds, case.feeds) for case in cases.found):
                 return None
             off = self.original.run("off", feeds)
-            case = self.complete(valid, distribution, feeds, off, default=default)
+            case = self.complete(cases, valid, distribution, feeds, off, default=default)
         except (RuntimeFailure, ResourceLimit) as failure:
-            where = inputs_text(valid, distribution)
-            cases.skipped.append(Skipped(where, ORIGINAL_FAILS, str(failure), distribution))
+            where, cause = inputs_text(valid, distribution), cause_of(failure)
+            cases.skipped.append(Skipped(where, cause, str(failure), distribution))
             return failure
         cases.found.append(case)
         return None
 
     def complete(
-        self, valid: ValidBinding, distribution: Distribution, feeds: Feeds, off: list[Any], *, default: bool
+        self,
+        cases: Cases,
+        valid: ValidBinding,
+        distribution: Distribution,
+        feeds: Feeds,
+        off: list[Any],
+        *,
+        default: bool,
     ) -> Case:
         """The case of ``feeds`` and of the outputs ``off`` without optimizations.
 
-        It has a default session, if ``default``, and more runs that detect random outputs.
+        It has a default session, if ``default``, and more runs that detect random outputs. If memory does not
+        suffice for a default session, it is listed in the skipped comparisons of ``cases``.
 
         Raises:
             RuntimeFailure: the original fails on some runs only.
+            SystemExhausted: memory does not suffice for more runs.
         """
         optimized: list[Any] | None = None
-        with contextlib.suppress(RuntimeFailure, ResourceLimit):
+        try:
             optimized = self.original.run("default", feeds) if default else None
+        except SystemExhausted as failure:
+            where = f"{inputs_text(valid, distribution)}, optimizations default"
+            cases.skipped.append(Skipped(where, cause_of(failure), str(failure), distribution))
+        except (RuntimeFailure, ResourceLimit):
+            pass
         other = off if optimized is None else optimized
         noise = [largest_deviations(a, b) for a, b in zip(off, other, strict=True)]
         if optimized is not None and all(map(identical, off, optimized)):
@@ -78,6 +91,11 @@ class CaseMaker:
             case.varying = frozenset(range(len(off)))
             repeat(case, self.original, AGAIN)
         return case
+
+
+def cause_of(failure: Exception) -> str:
+    """The cause of a comparison that was skipped because of ``failure``, in a word or two."""
+    return "memory" if isinstance(failure, SystemExhausted) else ORIGINAL_FAILS
 
 
 def inputs_text(valid: ValidBinding, distribution: Distribution) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import ResourceLimit
+from graphopt.errors import ResourceLimit, SystemExhausted
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.ort.model_runs import Runner
@@ -25,6 +25,9 @@ def empty_cases(inputs: Inputs, original: Runner, known: Cases, *, random: bool)
         if 0 in binding.values():
             one = ValidBinding(binding, base.restriction)
             failure = maker.add_to(cases, one, "normal", default=not known.is_single)
+            if isinstance(failure, SystemExhausted):
+                cases.skipped.append(Skipped("more dims of size 0", "memory", str(failure)))
+                break
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
                 cause = "a crash of the original" if crashed else "a limit on time or memory"

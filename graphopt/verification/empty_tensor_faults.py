@@ -18,7 +18,7 @@ import onnx
 import onnx.helper
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.inputs.feeds import Feeds
 from graphopt.ops import traits
 from graphopt.ort.model_runs import Runner
@@ -111,6 +111,8 @@ class EmptyTensors:
             self._runner = self._make(self._with_sizes(known))
         try:
             found = self._runner.run("off", feeds) if self._sized else []
+        except SystemExhausted:
+            raise
         except (RuntimeFailure, ResourceLimit):
             return known
         return known | {value: int(size) for value, size in zip(self._sized.values(), found, strict=True)}

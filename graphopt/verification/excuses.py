@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
@@ -185,6 +185,8 @@ class Excuses:
                 first = pairs[0][0]
                 if np.any(np.all([(one == first) & (other != first) for one, other in pairs], axis=0)):
                     return True
+            except SystemExhausted:  # the difference may have an excuse
+                raise
             except (RuntimeFailure, ResourceLimit, ValueError):  # ValueError: shapes differ
                 continue
         return False
@@ -204,6 +206,8 @@ class Excuses:
                 [runner.run(difference.level, feeds)[place] for runner in (self.original, self.candidate)]
                 for feeds in fed
             ]
+        except SystemExhausted:
+            raise
         except (RuntimeFailure, ResourceLimit):
             return False
         return bool(pairs) and all(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, SystemExhausted
 from graphopt.numerics import Numerics
 from graphopt.ops import graphopt_operators
 from graphopt.util.lazy_dataclass import dataclass
@@ -95,6 +95,8 @@ def _compared(one: _Guarded, model: ir.Model, verifier: Verifier, numerics: Nume
             isolate=verifier.isolated,
             empty=False,
         )
+    except SystemExhausted:
+        raise
     except GraphoptError as error:
         return GroupComparison(one.name, 0, error.message)
     if verdict.failures:

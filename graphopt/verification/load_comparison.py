@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.verification.verdict import Row
@@ -20,6 +20,8 @@ def load_failures(original: Runner, candidate: Runner) -> list[Row]:
             continue
         try:
             candidate.load(level)
+        except SystemExhausted:  # the candidate is not at fault
+            raise
         except (RuntimeFailure, ResourceLimit) as failure:
             rows.append(Row("no inputs", "normal", level, None, "", False, str(failure)))
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runner
 from graphopt.verification.case import Case, Cases
@@ -75,11 +75,14 @@ def repeat(case: Case, original: Runner, times: int) -> None:
 
     Raises:
         RuntimeFailure: ``original`` fails on some runs only.
+        SystemExhausted: memory or threads do not suffice.
     """
     off = previous = case.off
     for _ in range(times):
         try:
             other = original.run("off", case.feeds)
+        except SystemExhausted:  # an output may change between runs without being detected
+            raise
         except ResourceLimit:  # the first run took almost all of the time limit
             return
         changed = _differing(off, other)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted
 from graphopt.inputs.feeds import Feeds
 from graphopt.ort.model_runs import Runner
 from graphopt.verification.case import Case
@@ -71,6 +71,8 @@ def _deviation_from_case(
     """The deviation of the outputs for ``feeds`` from the outputs of ``case``; ``None`` if the run fails."""
     try:
         outputs = runner.run("off", feeds)
+    except SystemExhausted:
+        raise
     except (RuntimeFailure, ResourceLimit):
         return None
     measure = discrete_deviations if replaced else sensitivities

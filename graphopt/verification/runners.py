@@ -105,4 +105,9 @@ class Runners:
         if self.memory_plan.sessions.is_single:  # no memory for the sessions of two models
             self.close()
         fresh = not self._device.capabilities.forkable
-        return Child(memory=self.memory_plan.limit, preload=("graphopt.ort.model_runs",), fresh=fresh)
+        return Child(
+            memory=self.memory_plan.limit,
+            is_scarce=self.memory_plan.is_scarce,
+            preload=("graphopt.ort.model_runs",),
+            fresh=fresh,
+        )

@@ -108,6 +108,7 @@ class MemoryPlan:
 
     Attributes:
         limit: bytes of memory of a process; ``None`` for no limit.
+        is_scarce: whether ``limit`` is a share of the available memory.
         sessions: the use of memory by sessions; with ``is_single``, only one process with one session may be
             alive at a time.
         refusal: the reason, if not even one session without optimizations fits.
@@ -118,6 +119,7 @@ class MemoryPlan:
     sessions: SessionMemory = field(default_factory=SessionMemory)
     refusal: str | None = None
     room: Room | None = None
+    is_scarce: bool = False
 
     @property
     def left_out(self) -> list[Skipped]:
@@ -152,6 +154,7 @@ class MemoryPlan:
         if available is None:
             return cls(bound)
         room = Room(int(_SHARE * available), mappings)
+        is_scarce = bound is None or room.anonymous < bound
         bound = room.anonymous if bound is None else min(bound, room.anonymous)
         bound += weights.total  # the limit also counts mapped weights
         needed = _SESSION * weights.total + _BASE
@@ -159,14 +162,14 @@ class MemoryPlan:
         if needed > room.anonymous and weights.total:
             sessions = SessionMemory(True, room.prepacks(weights), f"a default session {sizes}")
             if room.fits(weights):
-                return cls(bound, sessions, room=room)
+                return cls(bound, sessions, room=room, is_scarce=is_scarce)
             sizes = _sizes(weights.off_bytes / _SHARE, available)
             if mappings is not None and weights.off_bytes <= room.anonymous:
                 sizes = _sizes(weights.mapped_bytes, mappings)
-            return cls(bound, sessions, f"running it {sizes}", room)
+            return cls(bound, sessions, f"running it {sizes}", room, is_scarce)
         # original and candidate, each without and with optimizations
         together = 2 * (1 + _SESSION) * weights.total + 2 * _BASE
-        return cls(bound, SessionMemory(together > room.anonymous), room=room)
+        return cls(bound, SessionMemory(together > room.anonymous), room=room, is_scarce=is_scarce)
 
 
 def _sizes(needed: float, available: int) -> str:

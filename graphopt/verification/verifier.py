@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from graphopt import ir
 from graphopt.diagnostics import record, tracer
-from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted, UnsupportedModel
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.ir.signature import Change, Signature, diff
 from graphopt.numerics import Numerics
@@ -241,6 +241,8 @@ class Verifier:
             return None
         try:
             self._original.load("default")
+        except SystemExhausted:
+            raise
         except (RuntimeFailure, ResourceLimit) as failure:
             return str(failure)
         return None

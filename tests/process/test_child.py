@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.errors import ResourceLimit, RuntimeFailure, SystemExhausted, UsageError
 from graphopt.process import fork_server
 from graphopt.process.child import Child, ProcessCrashed, run_in_child
 
@@ -50,6 +50,15 @@ def spin():
 
 def devour(size):
     return np.ones(size, np.uint8).nbytes
+
+
+def fail_to_start_thread():
+    raise RuntimeError("pthread_create failed, error code: 11 error msg: Resource temporarily unavailable")
+
+
+def die_with_text(text):
+    print(text, file=sys.stderr, flush=True)
+    os.abort()
 
 
 def shout():
@@ -120,6 +129,36 @@ def test_memory_limit():
         with pytest.raises(ResourceLimit, match="memory"):
             child.call(devour, 1 << 30)
         assert child.call(double, 1) == 2
+
+
+@linux_only
+def test_lack_of_memory_of_the_system_is_not_a_limit_on_the_model():
+    """Neither are limits on this process, or on threads."""
+    with Child(memory=64 << 20, is_scarce=True) as child:
+        with pytest.raises(SystemExhausted, match="there is not enough memory for onnxruntime"):
+            child.call(devour, 1 << 30)
+        with pytest.raises(SystemExhausted, match="no thread could be started"):
+            child.call(fail_to_start_thread)
+    with Child(memory=64 << 20) as child:
+        with pytest.raises(ResourceLimit) as caught:
+            child.call(devour, 1 << 30)
+        assert not isinstance(caught.value, SystemExhausted)
+        with pytest.raises(SystemExhausted, match="no thread could be started"):
+            child.call(fail_to_start_thread)
+
+
+@linux_only
+@pytest.mark.parametrize(
+    "text",
+    [
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
+        "cannot allocate memory for thread-local data: ABORT",
+        "libgomp: Thread creation failed: Resource temporarily unavailable\nfurther text",
+    ],
+)
+def test_death_for_lack_of_memory_is_no_crash(child, text):
+    with pytest.raises(SystemExhausted):
+        child.call(die_with_text, text)
 
 
 @linux_only

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from graphopt.cli.output.console import say
-from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted
+from graphopt.errors import FULL, MEMORY_HINT, ExitStatus, GraphoptError, blamed, exhausted
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum length of a printed message, in characters.
@@ -75,7 +75,8 @@ class Failure:
             return cls(ExitStatus.USAGE, _in_one_line(f"can't use {error.filename}: {error.strerror}"), None)
         limit = exhausted(error)
         if limit is not None:
-            return cls(ExitStatus.RESOURCE_LIMIT, limit, None)
+            is_memory = not isinstance(error, OSError) or error.errno == errno.ENOMEM
+            return cls(ExitStatus.RESOURCE_LIMIT, limit, MEMORY_HINT if is_memory else None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO
 
 import onnx
 
-from graphopt.errors import InvalidModel
+from graphopt.errors import MEMORY_HINT, InvalidModel, ResourceLimit
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.data_of import DataOf
@@ -87,6 +88,8 @@ class Folders:
         try:
             mapped = self._files[file] = MappedFile(file, self._allowed[0] if self._of is None else None)
         except OSError as error:
+            if error.errno == errno.ENOMEM:
+                raise ResourceLimit(f"there is not enough memory to map {file}", hint=MEMORY_HINT) from error
             raise InvalidModel(
                 f"the external data of {tensor!r} can't be read: {error.strerror or error}"
             ) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, causes, exhausted
+from graphopt.errors import MEMORY_HINT, GraphoptError, InvalidModel, ResourceLimit, causes, exhausted
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import COPIED_OUTPUTS, FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.io import pack_opaque_parts
@@ -74,6 +74,8 @@ def _converted(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     except GraphoptError:
         raise
     except Exception as error:  # onnx-ir and protobuf raise arbitrary exceptions for malformed protos
+        if any(map(exhausted, causes(error))):
+            raise ResourceLimit("there is not enough memory to read the model", hint=MEMORY_HINT) from error
         raise InvalidModel(f"the model can't be read: {root_cause(error)}") from error
     model.graph.meta[IR_VERSION] = model.ir_version
     model.graph.meta[FUNCTIONS] = frozenset(model.functions)
@@ -125,7 +127,7 @@ def decode(data: bytes, where: str) -> onnx.ModelProto:
         proto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
         if (limit := exhausted(error)) is not None:
-            raise ResourceLimit(f"{limit} to read {where}") from error
+            raise ResourceLimit(f"{limit} to read {where}", hint=MEMORY_HINT) from error
         depth = nesting_depth(data)
         if depth >= MAX_NESTING:
             raise InvalidModel(
