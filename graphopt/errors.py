@@ -217,7 +217,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 #: The next step if memory does not suffice.
-MEMORY_HINT = "free memory, or raise its limit (ulimit -v, ulimit -d, or that of the container)"
+MEMORY_HINT = "free memory, or raise its limit (ulimit, or that of the container)"
 #: Substrings of messages about a thread that can't be started, by Python, onnxruntime, libgomp and OpenBLAS.
 _NO_THREAD = (
     *("can't start new thread", "pthread_create failed", "Thread creation failed", "blas_thread_init"),

@@ -22,7 +22,7 @@ _PATIENCE = 30.0
 #: Seconds between two checks whether a thread has failed before it began.
 _STEP = 0.05
 #: The next step if threads do not suffice.
-THREADS_HINT = "end other processes, or raise the limits on threads and memory (ulimit -u, ulimit -v)"
+THREADS_HINT = "end other processes, or raise the limits on threads and memory (ulimit)"
 #: The threads that run. :mod:`threading` does not count them.
 _running: set[object] = set()
 #: Locks for the hook of :func:`_begins`, by process number: a fork may have a copy of a locked lock.

@@ -13,7 +13,7 @@ from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.ort.session import Optimizations
-from graphopt.process.child import ProcessCrashed
+from graphopt.process.child import NoProcess, ProcessCrashed
 from graphopt.verification.case import Case, Cases
 from graphopt.verification.case_maker import CaseMaker, cause_of, inputs_text
 from graphopt.verification.comparison_plan import LEVELS, ComparisonPlan
@@ -95,6 +95,9 @@ class CaseGatherer:
         cases = self.cases
         try:
             self._original.load("off")
+        except NoProcess as failure:  # programs may not allow processes at all
+            cases.refusal = str(failure)
+            return
         except SystemExhausted:
             raise
         except (RuntimeFailure, ResourceLimit) as failure:

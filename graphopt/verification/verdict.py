@@ -81,6 +81,8 @@ class Skipped:
 
 #: First words of the error for a model that onnxruntime can't load (:func:`graphopt.ort.session.create`).
 _UNLOADABLE = "onnxruntime can't load the model"
+#: First words of the error if no process can be started (:class:`graphopt.process.child.NoProcess`).
+_NO_PROCESS = "no child process could be started"
 
 #: Hint for the case that no valid inputs were found.
 INPUTS_HINT = (
@@ -95,7 +97,7 @@ def without_inputs(refusal: str, *, given: bool) -> str:
         refusal: the error of a run.
         given: whether the user specified inputs.
     """
-    if given or _UNLOADABLE in refusal:
+    if given or _UNLOADABLE in refusal or _NO_PROCESS in refusal:
         return f"the original does not run ({refusal})"
     return f"no inputs that the original accepts were found ({refusal})"
 
