@@ -31,6 +31,8 @@ _SLOW = frozenset({"BiasGelu", "FastGelu"})
 _FEW = 64
 #: Maximum memory traffic of a kernel, relative to that of its nodes.
 _SHARE = 0.8
+#: The pass that creates the groups, for refused rewrites.
+_PASS = "fuse-groups"
 #: Reason to exclude moves of elements without cost.
 FREE_REASON = "it moves no element in memory"
 #: Reason to include a node in a group.
@@ -124,7 +126,12 @@ class FusionPolicy:
         self.kernels[group] = lower_partition(group, self.cx)
 
     def obstacle_to_template(self, match: Match) -> str | None:
-        """The reason why onnxruntime runs the nodes of ``match``; ``None`` if its template does."""
+        """The reason why onnxruntime runs the nodes of ``match``; ``None`` if its template does.
+
+        Loop nests may compute the nodes next to a template whose group is refused.
+        """
+        if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
+            return "its group was excluded"
         if self.templates is Templates.ALL or match.is_faster is None or match.is_faster(match, self.cx):
             return None
         return "onnxruntime is expected to be as fast"

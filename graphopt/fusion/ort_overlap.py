@@ -20,7 +20,7 @@ _GEMM_ACTIVATIONS = frozenset(
 )
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 #: Operators that may use the blocked layout of convolutions.
-_CONVOLUTIONS = frozenset(
+CONVOLUTIONS = frozenset(
     {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
     | {"BatchNormalization", "ConvInteger", "QLinearConv", "LRN", "Resize", "Upsample", "DepthToSpace"}
 )
@@ -87,7 +87,7 @@ def adjacent_convolution(nodes: Sequence[ir.Node]) -> str | None:
         before = [value.producer() for value in node.inputs if value is not None]
         behind = [reader for output in node.outputs for reader in ir.readers(output)]
         for other in (*before, *behind):
-            if other is not None and other not in nodes and _op(other) in _CONVOLUTIONS:
+            if other is not None and other not in nodes and _op(other) in CONVOLUTIONS:
                 return ir.label(other)
     return None
 

@@ -35,6 +35,7 @@ class CallSubject:
     Attributes:
         group: name of the function.
         calls: labels of the nodes.
+        outputs: names of their first outputs, which identify them in the model.
         types: element type, shape and constness of each input, such as ``float32[1,64,56,56]``.
         model: the serialized model.
         feeds: its inputs.
@@ -42,6 +43,7 @@ class CallSubject:
 
     group: str
     calls: tuple[str, ...]
+    outputs: tuple[str, ...]
     types: tuple[str, ...]
     model: bytes = field(repr=False)
     feeds: Mapping[str, Any] = field(repr=False)
@@ -83,14 +85,16 @@ def call_subjects(model: ir.Model, feeds: Mapping[str, Any], device: Device) -> 
             reason = f"the inputs of all groups exceed {human_bytes(_MOST_RECORDED)}"
             return CallSubjects((), excluded | {ir.label(call): reason for call in calls})
         values = _record(model, recorded, feeds, device, cx)
-        found: dict[tuple[str, tuple[str, ...]], tuple[ir.Node, list[str]]] = {}
+        found: dict[tuple[str, tuple[str, ...]], list[ir.Node]] = {}
         for call in calls:
-            types = tuple(_types(call, values))
-            found.setdefault((call.op_type, types), (call, []))[1].append(ir.label(call))
+            found.setdefault((call.op_type, tuple(_types(call, values))), []).append(call)
         subjects = []
-        for (group, types), (call, labels) in found.items():
+        for (group, types), equal in found.items():
+            labels = tuple(map(ir.label, equal))
+            outputs = tuple(call.outputs[0].name or "" for call in equal)
             try:
-                subjects.append(CallSubject(group, tuple(labels), types, *_model(call, model, values, cx)))
+                single = _model(equal[0], model, values, cx)
+                subjects.append(CallSubject(group, labels, outputs, types, *single))
             except _TooLarge as reason:
                 excluded |= dict.fromkeys(labels, str(reason))
     return CallSubjects(tuple(subjects), excluded)
@@ -127,7 +131,8 @@ def _record(
             output = by_name[value.name]
             output.type = output.type or value.type or ir.TensorType(cx.dtype(value) or ir.DataType.FLOAT)
             observed.graph.outputs.append(output)
-    found = run_once.run_once(observed, feeds, device=device)
+    known = {name: feeds[name] for name in feeds if name in given}
+    found = run_once.run_once(observed, known, device=device)
     names = [value.name or "" for value in recorded]
     return {name: found[name] if name in found else feeds[name] for name in names}
 

@@ -74,10 +74,10 @@ class KernelCandidates:
     inputs: tuple[str, ...] = ()
 
     def losers(self) -> Iterator[str]:
-        """Labels of the calls whose kernel is not faster, or is slower for some set of shapes."""
+        """The calls whose kernel is not faster, or is slower for some set of shapes, by first output."""
         by_call: dict[str, list[RaceResult]] = {}
         for item in self.raced:
-            for call in item.subject.calls:
+            for call in item.subject.outputs:
                 by_call.setdefault(call, []).append(item.result)
         for call, results in by_call.items():
             measured = [result.measurement for result in results if result.measurement is not None]

@@ -17,11 +17,13 @@ def screen(
     measurer: Measurer,
     share: float,
     careful: frozenset[Variant] = frozenset(),
+    expected: frozenset[Variant] = frozenset(),
 ) -> list[Measurement | None]:
     """A measurement of each variant, within ``share`` of the budget; a claimed difference is measured again.
 
     Results without timing are first, so that time is spent on variants that may differ. Variants in
-    ``careful`` are also measured again if the first measurement was too rough.
+    ``careful`` are also measured again if the first measurement was too rough. Variants in ``expected`` are
+    expected to be slower, and are measured again only if they seem faster.
     """
     found: dict[int, Measurement] = {}
     waiting: list[int] = []
@@ -34,10 +36,10 @@ def screen(
             continue
         waiting.append(index)
         if len(waiting) == _TOGETHER:
-            found |= _time(reference, variants, waiting, measurer, share, careful)
+            found |= _time(reference, variants, waiting, measurer, share, careful, expected)
             waiting = []
     if waiting and measurer.spent() < share:
-        found |= _time(reference, variants, waiting, measurer, share, careful)
+        found |= _time(reference, variants, waiting, measurer, share, careful, expected)
     return [found.get(index) for index in range(len(variants))]
 
 
@@ -48,6 +50,7 @@ def _time(
     measurer: Measurer,
     share: float,
     careful: frozenset[Variant],
+    expected: frozenset[Variant],
 ) -> dict[int, Measurement]:
     """Measurements of some of ``variants``, by index; empty if there is no time for a required second one."""
     screened = measurer(reference, [variants[index] for index in indices], thorough=False)
@@ -57,6 +60,7 @@ def _time(
         for index, measurement in found.items()
         if not measurement.failure
         and (measurement.claims or (measurement.rough and variants[index] in careful))
+        and not (measurement.ratio > 1 and variants[index] in expected)
     ]
     if not doubtful:
         return found

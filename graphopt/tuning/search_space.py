@@ -12,7 +12,7 @@ from graphopt.context import Action, Context
 from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
-from graphopt.passes.base import CHOSEN_OPSET, FUSED_OPERATORS, Pass
+from graphopt.passes.base import CHOSEN_OPSET, FUSED_OPERATORS, NATIVE_GROUPS, Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
@@ -36,6 +36,8 @@ class Group:
             :class:`graphopt.rewrite.rewrite_filter.RewriteSite`.
         speed: whether their only purpose is speed: they are kept only if the model is faster with them.
         whole: whether its owners are not tried one by one.
+        raced: whether its kernels won their races: it is kept unless the model seems faster without it.
+        functions: names of the native functions of its calls.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Group:
     rewrites: int
     speed: bool = False
     whole: bool = False
+    raced: bool = False
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,27 +75,31 @@ class KernelRecorder(PassInstrumentation):
 
     Attributes:
         places: the rewrites that created calls in the last run, by name of the function.
+        sites: the same by name of the call's first output.
     """
 
     def __init__(self) -> None:
         self.places: dict[str, dict[RewriteSite, None]] = {}
+        self.sites: dict[str, RewriteSite] = {}
         self._run: Context | None = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Forget the records of an earlier run."""
         if cx is not self._run:
             self._run = cx
-            self.places = {}
+            self.places, self.sites = {}, {}
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         for node in made:
             if node.domain == graphopt_operators.NATIVE_DOMAIN:
-                self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
+                site = RewriteSite(action.owner, action.node)
+                self.places.setdefault(node.op_type, {})[site] = None
+                self.sites[node.outputs[0].name or ""] = site
 
     def groups(self) -> list[Group]:
         """One group for each function, whose calls are switched together."""
         return [
-            Group(name, tuple(map(str, places)), len(places), speed=True, whole=True)
+            Group(name, tuple(map(str, places)), len(places), speed=True, whole=True, functions=(name,))
             for name, places in self.places.items()
         ]
 
@@ -107,9 +115,10 @@ def rewrite_groups(
         records: the effect of each run of a pass.
         kernels: groups of single rewrites, whose passes are not groups.
     """
-    single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}
     rules = {rule.name: rule for rule in all_rules()}
     passes = list(passes)
+    single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}
+    single |= {pass_.name for pass_ in passes if NATIVE_GROUPS in pass_.provides}
     required = {pass_.name for pass_ in passes if pass_.required}
     for_speed = {pass_.name for pass_ in passes if pass_.for_speed}
     found: dict[tuple[str, bool], Counter[str]] = {}

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import graphopt
@@ -22,9 +23,13 @@ from graphopt.ort.devices import Device
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
 from graphopt.passes.base import NATIVE_GROUPS
+from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.timing.alternating_runs import Setup, output_shapes
 from graphopt.timing.bench import cuda_options, format_shapes
+from graphopt.tuning.kernel_candidates import KernelRacer
+from graphopt.tuning.kernel_groups import KernelGroups, kernel_groups
 from graphopt.tuning.measure_variants import HarnessMeasurer
+from graphopt.tuning.measurements import Finding
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.tuning_result import StoredTuning, Tuning, describe
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
@@ -39,6 +44,9 @@ Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]
 
 #: Minimum budget in seconds: enough for a few variants of a small model.
 _LEAST_BUDGET = 10.0
+#: Share of the budget after which no kernels are raced, and the maximum number of races: other kernels may
+#: replace the losers.
+_RACE_SHARE, _RACES = 0.35, 3
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,6 @@ class Tuner:
         opset: int | None,
     ) -> Tuning:
         model, report = first
-        groups = rewrite_groups(report.passes, attempt.pipeline.passes(), kernels.groups())
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (
@@ -198,9 +205,47 @@ class Tuner:
                 self.tune.budget,
                 lambda text, spent: self._report(attempt, text, min(spent, 1.0)),
             )
-            found = search(groups, choices, measurer, opset)
+            raced = self._race(model, kernels, builder, measurer, attempt, setups)
+            groups = rewrite_groups(report.passes, attempt.pipeline.passes(), raced.groups)
+            found = search(groups, choices, measurer, opset, raced.lost)
             duration = time.perf_counter() - begin
             return Tuning(found, self._where(), shapes, duration, measurer.measured)
+
+    def _race(
+        self,
+        model: ir.Model,
+        kernels: KernelRecorder,
+        builder: VariantBuilder,
+        measurer: HarnessMeasurer,
+        attempt: Attempt,
+        setups: Sequence[Setup],
+    ) -> KernelGroups:
+        """Race the kernels of ``model``, and those that replace the losers, against onnxruntime's kernels."""
+        if not kernels.sites:
+            return KernelGroups(())
+        racer = KernelRacer(self.toolchain, self.tune.threads, self.tune.fresh)
+        feeds = [setup.feeds for setup in setups]
+        sites: Mapping[str, RewriteSite] = kernels.sites
+        lost: list[Finding] = []
+        try:
+            for _ in range(_RACES):
+                seconds = self.tune.budget * max(0.0, _RACE_SHARE - measurer.spent())
+                report = partial(self._report_race, attempt, measurer)
+                candidates = racer.race(model, feeds, seconds, report)
+                found = kernel_groups(model, sites, candidates)
+                if not found.lost:
+                    break
+                lost.extend(found.lost)
+                variant = Variant(frozenset(owner for finding in lost for owner in finding.reverted))
+                model, sites = builder.model(variant), builder.sites(variant)
+                racer = replace(racer, fresh=False)
+                found = kernel_groups(model, sites, candidates)
+        except GraphoptError:  # the model does not run with further outputs
+            return KernelGroups(tuple(kernels.groups()))
+        return replace(found, lost=tuple(lost))
+
+    def _report_race(self, attempt: Attempt, measurer: HarnessMeasurer, text: str, spent: float) -> None:
+        self._report(attempt, text, min(measurer.spent(), 1.0))
 
     def _where(self) -> str:
         threads = "default threads" if self.tune.threads is None else counted(self.tune.threads, "thread")

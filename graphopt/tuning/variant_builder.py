@@ -66,6 +66,7 @@ class _Built:
     size: Size
     libraries: SessionChoice
     kernels: list[Group]
+    sites: dict[str, RewriteSite]
 
 
 class VariantBuilder:
@@ -128,6 +129,14 @@ class VariantBuilder:
         """The native groups of a variant; raises like :meth:`path`."""
         return self._make(variant).kernels
 
+    def model(self, variant: Variant) -> ir.Model:
+        """The model of a variant; raises like :meth:`path`."""
+        return ir.load(self.path(variant))
+
+    def sites(self, variant: Variant) -> dict[str, RewriteSite]:
+        """The rewrites that created calls of native groups, by first output; raises like :meth:`path`."""
+        return self._make(variant).sites
+
     def choice(self, variant: Variant) -> SessionChoice:
         """The session options of a variant, with its kernels; raises like :meth:`path`."""
         return variant.choice | self._make(variant).libraries
@@ -165,7 +174,8 @@ class VariantBuilder:
         summary = Summary.of(model)
         constants = summary.constants + sum(len(graph.initializers) for graph in ir.graphs_of(model))
         size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
-        return _Built(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
+        fingerprint = ir.fingerprint(model, names=True)
+        return _Built(path, fingerprint, size, self._library(model), kernels.groups(), dict(kernels.sites))
 
     def _library(self, model: ir.Model) -> SessionChoice:
         """The library with the kernels of ``model``, which may also contain others."""

@@ -9,6 +9,9 @@ claim needs two measurements that agree. Then:
   fault.
 - A group for *speed* is kept only if the model is measured to be faster with it. Groups without a difference
   are also measured together: two may do the same work, or the effect of each may be too small to measure.
+- Native kernels that lost their races (:mod:`graphopt.tuning.race_kernels`) are reverted in all variants. The
+  winners are confirmed in the model: all of them, none, and each run of convolutions. A run is reverted if
+  the model is faster, or seems faster, without it.
 - Other rewrites are kept if they make the model smaller and not slower; if they do not make it smaller, they
   must make it faster.
 - A newer opset, in which more can be fused, is kept only if the model is faster.
@@ -63,63 +66,76 @@ class TuningDecision:
 
 
 def search(
-    groups: Sequence[Group], choices: Iterable[SessionChoice], measurer: Measurer, opset: int | None = None
+    groups: Sequence[Group],
+    choices: Iterable[SessionChoice],
+    measurer: Measurer,
+    opset: int | None = None,
+    lost: Sequence[Finding] = (),
 ) -> TuningDecision:
     """Search the best variant.
 
     Args:
         groups: the groups of rewrites, in the order of measurement.
         opset: a newer opset to try, if any.
+        lost: findings about the kernels that lost their races.
     """
-    found = _groups(groups, measurer)
+    base = Variant(frozenset(owner for finding in lost for owner in finding.reverted))
+    found = _groups(groups, measurer, base)
     if any(group.whole for group in groups):
         groups = _settle(found, groups, measurer)
+        _confirm_kernels(found, groups, measurer)
     if opset is not None:
         _raise_opset(found, opset, measurer)
-    _compare_candidates(found, groups, measurer)
+    _compare_candidates(found, groups, measurer, base)
     _check_against_original(found, groups, measurer)
     choice, tried = try_choices(found.variant, list(choices), measurer)
     found.choices += tried
     found.variant = replace(found.variant, choice=choice)
+    found.groups += lost
     return found
 
 
 # Groups of rewrites ------------------------------------------------------------------------------
 
 
-def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
-    everything = Variant()
-    without = [everything.without(group.owners) for group in groups]
-    careful = frozenset(variant for variant, group in zip(without, groups, strict=True) if group.speed)
-    measurements = screen(everything, without, measurer, _SHARE, careful)
+def _groups(groups: Sequence[Group], measurer: Measurer, base: Variant) -> TuningDecision:
+    """The decisions about ``groups``, beginning with all of them in ``base``."""
+    without = [base.without(group.owners) for group in groups]
+    paired = list(zip(without, groups, strict=True))
+    careful = frozenset(variant for variant, group in paired if group.speed and not group.raced)
+    expected = frozenset(variant for variant, group in paired if group.raced)
+    measurements = screen(base, without, measurer, _SHARE, careful, expected)
     measured = list(zip(groups, measurements, strict=True))
     off = {
-        group.name: _owners_to_revert(group, measurer)
+        group.name: _owners_to_revert(group, measurer, base)
         for group, measurement in measured
         if measurement is not None and measurement.faster
     }
     neutral = {
         group: measurement
         for group, measurement in measured
-        if group.name not in off and not (measurement.slower if measurement is not None else group.speed)
+        if group.name not in off
+        and not (measurement.slower if measurement is not None else group.speed)
+        and not (group.raced and measurement is not None and measurement.ratio >= 1)
     }
     tried = [group for group, measurement in neutral.items() if measurement is not None and not group.speed]
-    idle = _idle(tried, off, measurer)
+    idle = _idle(tried, _without(base, off), measurer)
     pool = [group for group in neutral if group.speed or group in idle]
-    together = _together(pool, off, measurer)
+    together = _together(pool, _without(base, off), measurer)
     if together is None or not together.inverse().pays:
         off |= {group.name: group.owners for group in pool}
     findings = [
         _finding(group, measurement, off.get(group.name, ()), together if group in pool else None)
         for group, measurement in measured
     ]
-    is_weighed = any(group.speed and measurement is None for group, measurement in measured)
-    return TuningDecision(replace(_variant(off), weighed=is_weighed), findings)
+    is_weighed = any(
+        group.speed and not group.raced and measurement is None for group, measurement in measured
+    )
+    return TuningDecision(replace(_without(base, off), weighed=is_weighed), findings)
 
 
-def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer) -> list[Group]:
-    """The groups without effect on speed or size."""
-    current = _variant(off)
+def _idle(groups: Sequence[Group], current: Variant, measurer: Measurer) -> list[Group]:
+    """The groups without effect on speed or size in ``current``."""
     size = measurer.size(current)
     found = [group for group in groups if measurer.size(current.without(group.owners)) <= size]
     if len(found) > 1:  # two groups may do the same work
@@ -128,27 +144,23 @@ def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: M
     return found
 
 
-def _together(
-    pool: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer
-) -> Measurement | None:
-    """Compare the model without ``pool``, groups without an individual effect, to the model with them."""
+def _together(pool: Sequence[Group], reference: Variant, measurer: Measurer) -> Measurement | None:
+    """Compare ``reference`` without ``pool``, groups without an individual effect, to ``reference``."""
     if len(pool) < 2:
         return None
-    reference = _variant(off)
     owners = [owner for group in pool for owner in group.owners]
     return screen(reference, [reference.without(owners)], measurer, _SHARE)[0]
 
 
-def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
-    return Variant(frozenset(owner for owners in off.values() for owner in owners))
+def _without(base: Variant, off: Mapping[str, Sequence[str]]) -> Variant:
+    return base.without(owner for owners in off.values() for owner in owners)
 
 
-def _owners_to_revert(group: Group, measurer: Measurer) -> tuple[str, ...]:
+def _owners_to_revert(group: Group, measurer: Measurer, everything: Variant) -> tuple[str, ...]:
     """The rule to revert in a harmful group, if reverting one rule suffices; otherwise all its rules."""
     if group.whole or len(group.owners) == 1 or measurer.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
-    everything = Variant()
     measurements = measurer(
         everything.without(group.owners), [everything.without([rule]) for rule in rules], thorough=True
     )
@@ -163,20 +175,22 @@ def _owners_to_revert(group: Group, measurer: Measurer) -> tuple[str, ...]:
 def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> list[Group]:
     """Evaluate groups of single rewrites that result from reverted rules; returns all current groups."""
     rules = [group for group in groups if not group.whole]
-    single = frozenset(owner for group in groups if group.whole for owner in group.owners)
-    variant = replace(found.variant, off=found.variant.off - single)
+    single = [group for group in groups if group.whole]
+    off = found.variant.off - frozenset(owner for group in single for owner in group.owners)
+    variant = replace(found.variant, off=off)
     now = measurer.single_rewrite_groups(variant) if variant.off else None
     if now is None:
         return list(groups)
-    known = {finding.name: finding for finding in found.groups}
-    fresh = [group for group in now if group.name not in known]
-    for group in now:
-        if group.name in known and not known[group.name].kept:
+    findings = {finding.name: finding for finding in found.groups}
+    earlier = [_earlier(group, single) for group in now]
+    fresh = [group for group, known in zip(now, earlier, strict=True) if known is None]
+    known = list(dict.fromkeys(group for group in earlier if group is not None))
+    for group in known:
+        if not findings[group.name].kept:
             variant = variant.without(group.owners)
     others = [variant.without(group.owners) for group in fresh]
     measurements = screen(variant, others, measurer, _LATER_SHARE, frozenset(others))
-    names = {group.name for group in now}
-    replaced = [known[group.name] for group in groups if group.whole and group.name not in names]
+    replaced = [findings[group.name] for group in single if group not in known]
     found.groups = [finding for finding in found.groups if finding not in replaced]
     trusted = all(finding.kept for finding in replaced)
     for group, measurement in zip(fresh, measurements, strict=True):
@@ -185,7 +199,41 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
             variant = variant.without(group.owners)
         found.groups.append(_finding(group, measurement, () if kept else group.owners, None))
     found.variant = variant
-    return [*rules, *now]
+    return [*rules, *known, *fresh]
+
+
+def _earlier(group: Group, groups: Sequence[Group]) -> Group | None:
+    """The one of ``groups`` that contains the calls of ``group``."""
+    return next(
+        (
+            other
+            for other in groups
+            if group.name in (other.functions or (other.name,)) and set(group.owners) <= set(other.owners)
+        ),
+        None,
+    )
+
+
+def _confirm_kernels(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
+    """Revert all kernels if the model is faster without them: they may slow down their surroundings."""
+    kept = {finding.name for finding in found.groups if finding.kept}
+    kernels = [group for group in groups if group.whole and group.name in kept]
+    if len(kernels) < 2 or measurer.spent() >= _LATER_SHARE:
+        return
+    owners = [owner for group in kernels for owner in group.owners]
+    without = found.variant.without(owners)
+    (measurement,) = measurer(found.variant, [without], thorough=False)
+    if not measurement.same and measurement.ratio < 1:
+        (measurement,) = measurer(found.variant, [without], thorough=True)
+    reverted = measurement.pays
+    found.choices.append(
+        Finding(
+            "all native kernels", None, measurement.inverse(), not reverted, conclusion(measurement.inverse())
+        )
+    )
+    if reverted:
+        _give_up(found, kernels)
+        found.variant = without
 
 
 def _raise_opset(found: TuningDecision, opset: int, measurer: Measurer) -> None:
@@ -204,6 +252,8 @@ def _finding(
     measurement = None if without is None else without.inverse()
     kept = not set(group.owners) <= set(off)
     reason = conclusion(measurement)
+    if group.raced:
+        reason = f"faster alone; in the model: {reason}"
     if without is not None and without.failure:
         reason = f"the model does not run without: {without.failure}"
     elif without is not None and without.faster and kept:
@@ -218,7 +268,9 @@ def _finding(
 # Other results ------------------------------------------------------------------------------------
 
 
-def _compare_candidates(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
+def _compare_candidates(
+    found: TuningDecision, groups: Sequence[Group], measurer: Measurer, base: Variant
+) -> None:
     """If groups for speed were kept without a measurement, keep the fastest result with or without them."""
     unknown = {finding.name for finding in found.groups if finding.measurement is None and finding.kept}
     late = [group for group in groups if group.speed and group.name in unknown]
@@ -229,7 +281,7 @@ def _compare_candidates(found: TuningDecision, groups: Sequence[Group], measurer
     candidates = {
         "without them": found.variant.without(owners),
         "without kernels": found.variant.without(kernels),
-        "as predicted": replace(found.variant, off=frozenset(), weighed=True),
+        "as predicted": replace(found.variant, off=base.off, weighed=True),
     }
     distinct = {variant: name for name, variant in candidates.items() if variant != found.variant}
     measurements = measurer(found.variant, list(distinct), thorough=True)

@@ -72,7 +72,7 @@ def test_a_subject_computes_the_same_as_its_call_on_the_values_of_the_run() -> N
 
 
 def subject(name: str) -> CallSubject:
-    return CallSubject(name, (name,), ("float32[2]",), b"", {})
+    return CallSubject(name, (name,), (name,), ("float32[2]",), b"", {})
 
 
 class Nothing:
@@ -135,7 +135,7 @@ def test_stored_results_depend_on_sizes_sources_and_circumstances(tmp_path: Path
     recalled = kept.recall(one)
     assert recalled is not None and recalled.is_stored and recalled.winner == KERNEL
     assert (recalled.measurement, recalled.seconds) == (won.measurement, won.seconds)
-    other_sizes = CallSubject("a", (), ("float32[3]",), b"", {})
+    other_sizes = CallSubject("a", (), (), ("float32[3]",), b"", {})
     assert kept.recall(other_sizes) is None
     for other in (
         StoredRaces(Store(tmp_path), "there", {"a": "source"}),

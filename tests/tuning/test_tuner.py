@@ -137,7 +137,7 @@ def test_session_options_are_recommended_applied_and_reported(
     monkeypatch.setattr(
         tuner,
         "search",
-        lambda groups, choices, measurer, opset: TuningDecision(Variant(choice=choice), final=final),
+        lambda groups, choices, measurer, *more: TuningDecision(Variant(choice=choice), final=final),
     )
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}"]
@@ -268,7 +268,7 @@ def test_input_is_written_with_requested_passes_if_no_rewrite_pays(
     given_up = TuningDecision(
         Variant(original=True), fallback="the result was slower: all rewrites were reverted"
     )
-    monkeypatch.setattr(tuner, "search", lambda groups, choices, measurer, opset: given_up)
+    monkeypatch.setattr(tuner, "search", lambda groups, choices, measurer, *more: given_up)
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}", "--target-opset", "18"]
     assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0

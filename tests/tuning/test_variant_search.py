@@ -338,7 +338,7 @@ def test_a_newer_opset_stays_in_a_result_as_predicted() -> None:
         Finding("b", 3, None, False, "slower", ("b",)),
     ]
     found = TuningDecision(Variant(frozenset({"b"}), opset=23, weighed=True), findings)
-    _compare_candidates(found, groups, made(groups, factors(a=0.9, b=0.5)))
+    _compare_candidates(found, groups, made(groups, factors(a=0.9, b=0.5)), Variant())
     assert found.variant == Variant(opset=23, weighed=True) and kept(found) == {"a": True, "b": True}
 
 
