@@ -76,7 +76,7 @@ def test_options_that_hints_name_exist() -> None:
         (["freeze", "a.onnx"], "hint: graphopt optimize --pipeline freezing a.onnx"),
         (["load", "m.gopt"], "hint: graphopt run m.gopt"),
         (["settings", "m.gopt"], "hint: graphopt config show m.gopt"),
-        (["explain", "-O2"], "hint: -O is an option of graphopt optimize; graphopt explain --help lists"),
+        (["inspect", "-O2"], "hint: -O is an option of graphopt optimize; graphopt inspect --help lists"),
         (["optimize", "--bundle"], "hint: --emit bundle, with --profile FILE.json"),
         (["optimize", "--exat"], "hint: nearest: --exact  (graphopt optimize --help)"),
     ],
