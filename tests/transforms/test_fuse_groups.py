@@ -251,9 +251,19 @@ ATTENTION = f"""g (float[B,S,32] q, float[B,S,32] k, float[B,S,32] v, float[B,1,
     }}"""
 
 
-def test_masked_attention_is_left_to_native_kernels() -> None:
+def test_masked_attention_becomes_a_native_kernel() -> None:
     model, _ = graphopt.optimize(parse(ATTENTION), pipeline="native", verify=False)
     assert "MultiHeadAttention" not in ops(model.graph)
-    assert [group.name.rpartition("_")[0] for group in groups_of(model)] == ["add_softmax"]
+    assert [group.name.rpartition("_")[0] for group in groups_of(model)] == ["multi_head_attention"]
+
+
+def test_masked_attention_of_halves_is_not_fused_before_native_kernels() -> None:
+    halves = ATTENTION.replace("float", "float16").replace("float16 scale =", "float single =")
+    halves = parse(halves.replace("> {", "> { scale = Cast <to = 10> (single)", 1))
+    model, _ = graphopt.optimize(halves, pipeline="native", verify=False)
+    assert "MultiHeadAttention" not in ops(model.graph)
+
+
+def test_masked_attention_is_fused_without_native_kernels() -> None:
     fused_model, _ = graphopt.optimize(parse(ATTENTION), pipeline="O3", verify=False)
     assert "MultiHeadAttention" in ops(fused_model.graph)

@@ -28,14 +28,15 @@ class AttentionParameters:
     """Static parameters.
 
     Attributes:
-        heads, key_heads: numbers of heads of the queries, and of the keys and values that groups of them share.
+        heads, key_heads: numbers of heads of the queries, and of the keys and values, which groups of them
+            share.
         by_heads: for the queries, keys, values and the result, whether the layout is [batch, heads, length,
             depth]; otherwise, it is [batch, length, heads · depth].
         mask_axes: for batch, heads, queries and keys, the axis of the mask, ``None`` if it has none.
         scale: factor of the products; ``None`` for 1 / √depth.
         is_boolean: whether the mask is true for keys to use; otherwise, it is added.
-        is_zero: whether queries without keys have results of 0: those for which no element of the mask exceeds
-            the lowest float. The results are those of the softmax otherwise.
+        is_zero: whether queries without keys have results of 0: no element of their mask exceeds the lowest
+            float. Otherwise, the results are those of the softmax.
     """
 
     heads: int
@@ -154,4 +155,3 @@ def _static_dim(value: ir.Value, axis: int, cx: Context) -> int:
     if not isinstance(dim, int):
         raise CantFuse(f"the number of heads of {value.name!r} is unknown")
     return dim
-

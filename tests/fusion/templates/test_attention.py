@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -84,19 +85,22 @@ def _model(cases: list[Case]) -> onnx.ModelProto:
         names = [f"{name}{index}" for name in "qkv"]
         for operand, (name, (_, _, heads, depth)) in enumerate(zip(names, case.shapes, strict=True)):
             length = f"{name}_length"
-            dims = ["b", heads, length, depth] if case.is_by_heads(operand) else ["b", length, heads * depth]
+            dims: list[str | int | None] = ["b", length, heads * depth]
+            if case.is_by_heads(operand):
+                dims = ["b", heads, length, depth]
             inputs.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims))
         if case.mask:
             dtype = onnx.TensorProto.BOOL if case.kind == "bool" else onnx.TensorProto.FLOAT
             dims = [1 if size == 1 else f"m{index}_{axis}" for axis, size in enumerate(case.mask)]
             inputs.append(h.make_tensor_value_info(f"m{index}", dtype, dims))
             names += ["", "", f"m{index}"] if case.op == _MHA else [f"m{index}"]
-        attributes = {"num_heads": case.heads} if case.op == _MHA else {}
-        if case.op == _ATTENTION and not case.by_heads:
-            attributes = {"q_num_heads": case.heads, "kv_num_heads": case.key_heads or case.heads}
-        scale = {} if case.scale is None else {"scale": case.scale}
+        attributes: dict[str, Any] = {} if case.scale is None else {"scale": case.scale}
+        if case.op == _MHA:
+            attributes["num_heads"] = case.heads
+        elif not case.by_heads:
+            attributes |= {"q_num_heads": case.heads, "kv_num_heads": case.key_heads or case.heads}
         domain = "com.microsoft" if case.op == _MHA else ""
-        nodes.append(h.make_node(case.op, names, [f"y{index}"], domain=domain, **attributes, **scale))
+        nodes.append(h.make_node(case.op, names, [f"y{index}"], domain=domain, **attributes))
         outputs.append(h.make_tensor_value_info(f"y{index}", onnx.TensorProto.FLOAT, None))
     graph = h.make_graph(nodes, "attention", inputs, outputs)
     opsets = [h.make_opsetid("", 23), h.make_opsetid("com.microsoft", 1)]
