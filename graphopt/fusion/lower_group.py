@@ -75,7 +75,7 @@ def _lower_template(
     epilogue = None
     rest = [node for node in nodes if node not in match.nodes]
     if rest:
-        epilogue = _lower_epilogue(graph, rest, match, cx, name)
+        epilogue = _lower_epilogue(graph, rest, match, cx)
     elif any(value not in match.results for value in graph.outputs):
         raise CantFuse("the template does not compute all results")
     return TemplateKernel(
@@ -91,9 +91,7 @@ def _lower_template(
     )
 
 
-def _lower_epilogue(
-    graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx: Context, name: str
-) -> Epilogue:
+def _lower_epilogue(graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx: Context) -> Epilogue:
     """The epilogue of ``nodes``, whose loops are in the order of the elements of the template's result."""
     (result, *others) = [value for value in match.results if value.name]
     if others or any(value in graph.outputs for value in match.results):
@@ -107,7 +105,7 @@ def _lower_epilogue(
     whole = len(indices) == 1 and all(map(nest.covers, indices[0], nest.dims(result)))
     if not whole or sorted(order) != sorted(nest.outer):
         raise CantFuse("its epilogue does not read the result element by element")
-    kernel = _Lowering([*read, result], graph.outputs, cx, nest, name, order).run()
+    kernel = _Lowering([*read, result], graph.outputs, cx, nest, "epilogue", order).run()
     places = {value: index for index, value in enumerate(graph.inputs)}
     return Epilogue(kernel, (*(places[value] for value in read), RESULT))
 

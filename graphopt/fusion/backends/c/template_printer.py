@@ -233,12 +233,16 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
 
 def printer_for(kernel: TemplateKernel) -> TemplatePrinter:
     """The printer of ``kernel``."""
-    printer: type[TemplatePrinter] = importlib.import_module(f"{_PACKAGE}.{kernel.template}").PRINTER
-    return printer(kernel)
+    return _printers()[kernel.template](kernel)
+
+
+def template_names() -> frozenset[str]:
+    """The names of all templates with a printer."""
+    return frozenset(_printers())
 
 
 @cache
-def template_names() -> frozenset[str]:
-    """The names of all templates with a printer."""
+def _printers() -> dict[str, type[TemplatePrinter]]:
     package = importlib.import_module(_PACKAGE)
-    return frozenset(info.name for info in pkgutil.iter_modules(package.__path__))
+    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+    return {name: importlib.import_module(f"{_PACKAGE}.{name}").PRINTER for name in names}
