@@ -46,10 +46,12 @@ class TemplatePrinter:
     Attributes:
         headers: files in ``include``, which define the C functions of the template, in order of dependence.
         state: members of ``NAME_run`` for the template.
+        runs_empty: whether :meth:`run` has work although the first result is empty.
     """
 
     headers: ClassVar[tuple[str, ...]] = ()
     state: ClassVar[str] = ""
+    runs_empty: ClassVar[bool] = False
 
     def __init__(self, kernel: TemplateKernel) -> None:
         self.kernel = kernel
@@ -66,7 +68,8 @@ class TemplatePrinter:
         """Statements of ``NAME_main`` that compute the results.
 
         They use ``call``, ``run``, the dims ``inK`` of operands and ``dimsK`` of results. All results
-        have memory, and the first one is not empty. A failure is ``go_fail(call, "…")`` and ``return 1``.
+        have memory, and the first one is not empty unless :attr:`runs_empty`. A failure is
+        ``go_fail(call, "…")`` and ``return 1``.
         """
         raise NotImplementedError
 
@@ -171,7 +174,7 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
             for number, shape in enumerate(shapes[:1])
             for axis in range(len(shape))
         ]
-        if empty:
+        if empty and not self.runs_empty:
             yield f"    if ({' || '.join(empty)}) return 0;"
         yield from self.run()
         yield "    return 0;"
