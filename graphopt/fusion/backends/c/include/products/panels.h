@@ -138,6 +138,7 @@ __attribute__((unused, noinline)) static void go_rows(const float *m, int64_t de
                                                       const float *const *a, const float *const *from, float *const *to,
                                                       int64_t rows, go_product *beside) {
     const int64_t width = GO_PANEL * LANES_w, panels = (columns + width - 1) / width;
+    (void)beside; /* vectors of 64 bytes alone */
     for (int64_t i = 0; i < panels; i++) {
         const int64_t column = (backward ? panels - 1 - i : i) * width;
 #if GO_BYTES == 64

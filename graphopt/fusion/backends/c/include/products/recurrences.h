@@ -33,7 +33,7 @@ typedef struct {
     int64_t steps, batch, inputs, hidden;
     int directions, reverse;
     const go_cell_kind *kinds;             /* of each direction */
-    int64_t rows, row_chunks;              /* set by go_split_recurrence: rows of a chunk, chunks of a direction */
+    int64_t rows, row_chunks;              /* set by go_run_recurrence: rows of a chunk, chunks of a direction */
     go_call *call;                         /* whose threads share the products of a chunk, or NULL */
     int failed;
 } go_recurrence;
