@@ -179,7 +179,7 @@ class FusionPolicy:
             return "its group saves too little memory traffic"
         if is_widened(inputs, outputs, self.cx):
             return "onnxruntime keeps its operands in single precision"
-        if is_builtin(nodes, inputs):
+        if is_builtin(nodes, inputs, self.cx):
             return "onnxruntime fuses its group into an operator that is as fast"
         if not self._is_faster_alone(nodes) and not any(self._reduces(node) for node in nodes):
             neighbour = adjacent_convolution(nodes)

@@ -11,14 +11,27 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.nan_sources import reduces_nans
-from graphopt.fusion.operator_table import only_moves
+from graphopt.fusion.operator_table import find, only_moves
 
 #: Activations that onnxruntime fuses into a Gemm.
 _GEMM_ACTIVATIONS = frozenset(
     {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Softplus", "HardSigmoid", "Selu", "Softsign"}
     | {"ThresholdedRelu"}
 )
-_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Operators with the same bits in a kernel as in onnxruntime, so that they leave quantized results unchanged.
+_BIT_IDENTICAL = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Min", "Max", "Clip", "Relu", "LeakyRelu", "PRelu"}
+    | {"Floor", "Ceil", "Round", "Where", "Cast", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"}
+    | {"And", "Or", "Xor", "Not"}
+)
+#: Operators that onnxruntime computes on the integers of their quantized operands.
+INTEGER_KERNELS = frozenset(
+    {"Conv", "ConvTranspose", "MatMul", "Gemm", "AveragePool", "GlobalAveragePool", "MaxPool", "Resize"}
+    | {"Upsample", "Softmax", "TopK", "ArgMax"}
+)
+#: Operators with an integer kernel that is as fast as a kernel of the same node and its quantizers.
+_QLINEAR = frozenset({"Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Where"})
 #: Operators that may use the blocked layout of convolutions.
 CONVOLUTIONS = frozenset(
     {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
@@ -28,9 +41,7 @@ CONVOLUTIONS = frozenset(
 
 def overlap(node: ir.Node, cx: Context) -> str | None:
     """The reason to leave ``node`` to onnxruntime; ``None`` without a reason."""
-    if any(value is not None and _op(value.producer()) in _QUANTIZERS for value in node.inputs) or any(
-        _op(reader) in _QUANTIZERS for output in node.outputs for reader in ir.readers(output)
-    ):
+    if is_computed_on_integers(node):
         return "onnxruntime computes it on quantized values"
     if node.op_type in ("Mul", "Div") and _scales_product(node):
         return "onnxruntime fuses the scale into the adjacent product"
@@ -45,14 +56,64 @@ def overlap(node: ir.Node, cx: Context) -> str | None:
     return None
 
 
-def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> bool:
-    """Whether onnxruntime fuses ``nodes`` into an operator as fast as a kernel: a QuickGelu.
+def is_computed_on_integers(node: ir.Node) -> bool:
+    """Whether onnxruntime may compute ``node``, or its neighbour, on quantized values.
+
+    A quantizer next to another operator may join a kernel. Other operators next to quantizers may if they
+    have the same bits in a kernel, or if their operand is one quantized value: a function of 256 numbers with
+    small errors hardly ever changes its quantized results.
+    """
+    before = [_op(value.producer()) for value in node.inputs if value is not None]
+    behind = [_op(reader) for output in node.outputs for reader in ir.readers(output)]
+    if _op(node) == "DequantizeLinear":
+        return any(op in INTEGER_KERNELS for op in behind)
+    if _op(node) == "QuantizeLinear":
+        return any(op in INTEGER_KERNELS for op in before[:1])
+    if "DynamicQuantizeLinear" in behind:
+        return True
+    if (
+        only_moves(node)
+        or _op(node) in _BIT_IDENTICAL
+        or not any(op in _QUANTIZERS for op in (*before, *behind))
+    ):
+        return False
+    return not _is_function_of_bytes(node)
+
+
+def _is_function_of_bytes(node: ir.Node) -> bool:
+    """Whether ``node`` and the nodes before it compute an elementwise function of one dequantized value."""
+    while _op(node) != "DequantizeLinear":
+        operator = find(node)
+        varying = [value for value in node.inputs if value is not None and ir.constant_of(value) is None]
+        producer = varying[0].producer() if len(varying) == 1 else None
+        if operator is None or operator.reduces or producer is None:
+            return False
+        node = producer
+    return True
+
+
+def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], cx: Context) -> bool:
+    """Whether onnxruntime fuses ``nodes`` into an operator as fast as a kernel.
+
+    Such groups are a QuickGelu, and one operator between quantizers of uint8. Quantizers around moves are
+    removed.
 
     Args:
         inputs: the inputs of the group, without scalar constants.
     """
     ops = sorted(node.op_type for node in nodes)
+    if any(op in _QUANTIZERS for op in ops):
+        computing = [node for node in nodes if not only_moves(node) and node.op_type not in _QUANTIZERS]
+        return not computing or (len(computing) == 1 and _is_qlinear(computing[0], cx))
     return len(inputs) == 1 and ops in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"])
+
+
+def _is_qlinear(node: ir.Node, cx: Context) -> bool:
+    """Whether ``node`` is computed by an operator for uint8; onnxruntime has none for int8 on x86-64."""
+    quantized = [
+        reader.outputs[0] for reader in ir.readers(node.outputs[0]) if _op(reader) == "QuantizeLinear"
+    ]
+    return node.op_type in _QLINEAR and any(cx.dtype(value) is ir.DataType.UINT8 for value in quantized)
 
 
 def is_widened(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> bool:

@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.operator_table import find
+from graphopt.fusion.ort_overlap import is_computed_on_integers
 from graphopt.fusion.template_table import Match, has_template, matches
 from graphopt.ops import traits
 from graphopt.partitioning.propose_groups import Partition
@@ -135,4 +136,9 @@ def _live(nodes: Sequence[ir.Node]) -> list[ir.Value]:
 
 def _is_elementwise(node: ir.Node, policy: TemplatePolicy) -> bool:
     operator = find(node)
-    return operator is not None and not operator.reduces and policy.obstacle(node) is None
+    return (
+        operator is not None
+        and not operator.reduces
+        and policy.obstacle(node) is None
+        and not is_computed_on_integers(node)
+    )

@@ -37,7 +37,21 @@ LEFT = {
     ),
     "the maximum of a quotient": ("a = Div(x, full) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
     "the maximum of a broken power": ("a = Pow(x, half) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
-    "behind a dequantization": ("a = DequantizeLinear(q, one, zero) y = Exp(a)", "y", "quantized values"),
+    "a softmax of quantized values": (
+        "a = DequantizeLinear(q, one, zero) y = Softmax(a)",
+        "y",
+        "quantized values",
+    ),
+    "the operand of a quantized product": (
+        "a = DequantizeLinear(q, one, zero) y = MatMul(a, w)",
+        "a",
+        "quantized values",
+    ),
+    "the result of a quantized product": (
+        "a = MatMul(x, w) b = QuantizeLinear(a, one, zero) y = DequantizeLinear(b, one, zero)",
+        "b",
+        "quantized values",
+    ),
     "before a quantization": ("a = Exp(x) y = QuantizeLinear(a, one, zero)", "a", "quantized values"),
     "before a dynamic quantization": (
         "a = Exp(x) y, s, z = DynamicQuantizeLinear(a)",
@@ -98,6 +112,15 @@ TAKEN = {
         "y",
     ),
     "what is not quantized": ("a = Exp(x) y = Neg(a)", "a"),
+    "a function of one quantized value": (
+        "a = DequantizeLinear(q, one, zero) y = Div(a, half) b = Exp(y) z = QuantizeLinear(b, one, zero)",
+        "b",
+    ),
+    "a sum before a quantization": ("y = Add(x, full) z = QuantizeLinear(y, one, zero)", "y"),
+    "a dequantization of which no product is computed": (
+        "y = DequantizeLinear(q, one, zero) z = Neg(y)",
+        "y",
+    ),
     "a product times what is no constant": ("p = MatMul(x, w) y = Mul(p, one)", "y"),
     "a product times many numbers": ("p = MatMul(x, w) y = Mul(p, many)", "y"),
     "a product plus a number that others read": ("p = MatMul(x, w) y = Add(p, half) z = Exp(p)", "y"),
@@ -160,8 +183,30 @@ def test_quick_gelu_is_left_to_onnxruntime() -> None:
     sigmoid, y = nodes_of("s = Sigmoid(x) y = Mul(x, s)")
     x, w = sigmoid.inputs[0], y.inputs[0]
     assert x is not None and w is not None
-    assert is_builtin([sigmoid, y], [x])
-    assert not is_builtin([sigmoid, y], [x, w]) and not is_builtin([sigmoid], [x])
+    with context_for(parse("g (float x) => (float y) { y = Abs(x) }")) as cx:
+        assert is_builtin([sigmoid, y], [x], cx)
+        assert not is_builtin([sigmoid, y], [x, w], cx) and not is_builtin([sigmoid], [x], cx)
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "is_left"),
+    [
+        ("b = Add(a, f) y = QuantizeLinear(b, one, zero)", "uint8", True),
+        ("b = Add(a, f) y = QuantizeLinear(b, one, zero)", "int8", False),
+        ("b = Add(a, f) c = Mul(b, f) y = QuantizeLinear(c, one, zero)", "uint8", False),
+        ("b = Sub(a, f) y = QuantizeLinear(b, one, zero)", "uint8", False),
+        ("b = Transpose(a) y = QuantizeLinear(b, one, zero)", "int8", True),
+    ],
+)
+def test_single_operators_between_quantizers_are_left_to_onnxruntime(
+    body: str, dtype: str, is_left: bool
+) -> None:
+    model = parse(
+        f"g ({dtype}[64,64] x, float[64,64] f) => ({dtype}[64,64] y)"
+        f" <float one = {{1}}, {dtype} zero = {{1}}> {{ a = DequantizeLinear(x, one, zero) {body} }}"
+    )
+    with context_for(model) as cx:
+        assert is_builtin(list(model.graph), list(model.graph.inputs), cx) is is_left
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,31 @@ def quantize_linear(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr, zero: 
 )
 def dequantize_linear(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
     """(x − zero) · scale."""
-    return b.cast(b.cast(x, Element.I32) - _integer(b, zero), Element.F32) * scale
+    offset = _integer(b, zero)
+    rounded = _rounded(b, x, offset)
+    return (b.cast(b.cast(x, Element.I32) - offset, Element.F32) if rounded is None else rounded) * scale
+
+
+def _rounded(b: IRBuilder, x: Expr, offset: Expr | int) -> Expr | None:
+    """x − ``offset`` as a float, without conversions to integers, if ``x`` was quantized with this offset."""
+    found = b.steps[x.index]
+    pattern = ("cast", "add", "cast", "round_even", "min")  # of quantize_linear
+    path = []
+    for op in pattern:
+        if found.op != op:
+            return None
+        path.append(found)
+        found = b.steps[found.args[0]]
+    _, total, whole, _, bounded = path
+    numbers = [
+        b.steps[index] for index in (total.args[1], found.args[-1], bounded.args[1]) if found.op == "select"
+    ]
+    if not isinstance(offset, int) or any(step.op != "constant" for step in numbers):
+        return None
+    lowest, highest = _RANGES.get(x.element, (0, -1))
+    if [step.value for step in numbers] != [offset, lowest - offset, highest - offset]:
+        return None
+    return Expr(b, whole.args[0], Element.F32) + 0.0  # -0.0 becomes 0
 
 
 def _integer(b: IRBuilder, zero: Expr | None) -> Expr | int:

@@ -14,6 +14,7 @@ from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes, T
 from graphopt.fusion.lower_partition import is_inside
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.propose_kernels import propose_kernels
+from graphopt.fusion.separate_dequantizers import separate_dequantizers
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.outline_groups import outline_groups
 from graphopt.partitioning.propose_groups import Partition
@@ -64,6 +65,7 @@ class FuseGroups(Pass):
             cx.ungrouped |= {ir.label(node): reason for graph in ir.graphs_of(model) for node in graph}
             return
         dissolve(model, cx)
+        separate_dequantizers(model, cx)
         cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
         policy = FusionPolicy(cx, self.min, self.shapes, self.templates, self.always)
         signatures = signatures_of(model)

@@ -1,0 +1,96 @@
+"""MatMulNBits in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
+from graphopt.fusion.templates.nbits import NBitsParameters
+
+_A, _WEIGHTS, _SCALES, _ZEROS, _BIAS = range(5)
+
+
+class NBitsPrinter(TemplatePrinter):
+    """Prints ``a · weightsᵀ + bias``; the schedule is in ``nbits.h``."""
+
+    headers = ("products/low_bits.h", "products/nbits.h")
+    state = "go_nbits product;"
+
+    @property
+    def _parameters(self) -> NBitsParameters:
+        found: NBitsParameters = self.kernel.parameters
+        return found
+
+    @property
+    def _rank(self) -> int:
+        port = self.operand(_A)
+        assert port is not None
+        return len(port.dims)
+
+    def dims(self) -> Sequence[Sequence[str]]:
+        return [[*(f"in0[{axis}]" for axis in range(self._rank - 1)), str(self._parameters.columns)]]
+
+    def checks(self) -> Iterator[str]:
+        yield f"    if (in0[{self._rank - 1}] != {self._parameters.depth}) {{"
+        yield f'        go_fail(call, "{self.name} multiplies rows of {self._parameters.depth} elements");'
+        yield "        return 1;"
+        yield "    }"
+
+    def constants(self) -> Sequence[PackedConstant]:
+        parts = [(_WEIGHTS, "weights"), (_SCALES, "scales")]
+        if self.operand(_ZEROS) is not None:
+            parts.append((_ZEROS, "zeros"))
+        return [
+            PackedConstant(operand, f"{self.name}_size_of_{part}", f"{self.name}_pack_{part}")
+            for operand, part in parts
+        ]
+
+    def functions(self) -> str:
+        found, name = self._parameters, self.name
+        shape = f"{found.columns}, {found.blocks}"
+        static = f"{found.bits}, {found.size}"
+        kind = f"{found.bits}_zeros" if self.operand(_ZEROS) is not None else str(found.bits)
+        size, one_size = f"go_nbits_size({shape}, {static})", f"go_nbits_parameters_size({shape})"
+        parts = [
+            self._packing("weights", size, f"go_nbits_pack(from, {shape}, {static}, to)"),
+            self._packing("scales", one_size, f"go_nbits_pack_scales(from, {shape}, to)"),
+        ]
+        if self.operand(_ZEROS) is not None:
+            pack = f"go_nbits_pack_zeros(from, {shape}, {found.bits}, to)"
+            parts.append(self._packing("zeros", one_size, pack))
+        parts.append(
+            f"static void {name}_part(void *data, size_t index) {{\n"
+            f"    {name}_run *const run = data;\n"
+            f"    if (!go_nbits_product(&run->product, (int64_t)index, go_nbits_panel_{kind},\n"
+            f"                          go_nbits_few_{kind}, {self.finish}, run))\n"
+            f"        __atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);\n"
+            f"}}\n"
+        )
+        return "".join(parts)
+
+    def _packing(self, part: str, size: str, pack: str) -> str:
+        name = self.name
+        return (
+            f"static size_t {name}_size_of_{part}(const int64_t *dims) {{\n"
+            f"    (void)dims;\n    return {size};\n}}\n"
+            f"static void {name}_pack_{part}(const void *from, const int64_t *dims, void *to) {{\n"
+            f"    (void)dims;\n    {pack};\n}}\n"
+        )
+
+    def run(self) -> Iterator[str]:
+        found = self._parameters
+        rows = " * ".join([f"in0[{axis}]" for axis in range(self._rank - 1)] or ["1"])
+        zeros = self.packed(_ZEROS) if self.operand(_ZEROS) is not None else "NULL"
+        yield (
+            f"    run->product = (go_nbits){{{self.packed(_WEIGHTS)}, {self.packed(_SCALES)}, {zeros}, "
+            f"run->in[{_A}], run->in[{_BIAS}], {rows}, {found.columns}, {found.depth}, {found.blocks}, "
+            f"{found.size}}};"
+        )
+        checked = ["values", "scales", *(["zeros"] if zeros != "NULL" else [])]
+        yield f"    if ({' || '.join(f'!run->product.{part}' for part in checked)}) return 1;"
+        yield "    const int64_t parts = go_low_parts(run->product.rows, run->product.columns);"
+        yield f"    go_parallel(call, {self.name}_part, run, (size_t)parts);"
+        yield from self.memory_check()
+
+
+PRINTER = NBitsPrinter
