@@ -11,9 +11,12 @@ _A, _WEIGHTS, _SCALES, _ZEROS, _BIAS = range(5)
 
 
 class NBitsPrinter(TemplatePrinter):
-    """Prints ``a · weightsᵀ + bias``; the schedule is in ``nbits.h``."""
+    """Prints ``a · weightsᵀ + bias``; the schedules are in ``nbits.h`` and ``nbits_integers.h``."""
 
-    headers = ("products/low_bits.h", "products/nbits.h")
+    headers = (
+        *("products/low_bits.h", "products/nbits.h", "products/quantized.h", "products/integers.h"),
+        "products/nbits_integers.h",
+    )
     state = "go_nbits product;"
 
     @property
@@ -45,25 +48,41 @@ class NBitsPrinter(TemplatePrinter):
             for operand, part in parts
         ]
 
+    @property
+    def _has_integers(self) -> str:
+        """The C expression of whether integers are multiplied."""
+        found = self._parameters
+        has_zeros = int(self.operand(_ZEROS) is not None)
+        return f"go_nbits_has_integers({found.bits}, {found.size}, {has_zeros})" if found.rounds else "0"
+
     def functions(self) -> str:
         found, name = self._parameters, self.name
         shape = f"{found.columns}, {found.blocks}"
         static = f"{found.bits}, {found.size}"
         kind = f"{found.bits}_zeros" if self.operand(_ZEROS) is not None else str(found.bits)
         size, one_size = f"go_nbits_size({shape}, {static})", f"go_nbits_parameters_size({shape})"
+        pack = f"go_nbits_pack(from, {shape}, {static}, to)"
+        if found.rounds:
+            quads = f"go_nbits_pack_quads(from, {shape}, {static}, to)"
+            pack = f"if ({self._has_integers}) {quads};\n    else {pack}"
         parts = [
-            self._packing("weights", size, f"go_nbits_pack(from, {shape}, {static}, to)"),
+            self._packing("weights", size, pack),
             self._packing("scales", one_size, f"go_nbits_pack_scales(from, {shape}, to)"),
         ]
         if self.operand(_ZEROS) is not None:
             pack = f"go_nbits_pack_zeros(from, {shape}, {found.bits}, to)"
             parts.append(self._packing("zeros", one_size, pack))
+        product = "&run->product, "
+        real = (
+            f"go_nbits_product({product}(int64_t)index, go_nbits_panel_{kind}, go_nbits_few_{kind},\n"
+            f"                                      {self.finish}, run)"
+        )
+        whole = f"go_nbits_integers({product}{found.bits}, (int64_t)index, {self.finish}, run)"
         parts.append(
             f"static void {name}_part(void *data, size_t index) {{\n"
             f"    {name}_run *const run = data;\n"
-            f"    if (!go_nbits_product(&run->product, (int64_t)index, go_nbits_panel_{kind},\n"
-            f"                          go_nbits_few_{kind}, {self.finish}, run))\n"
-            f"        __atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);\n"
+            f"    const int fine = {f'{self._has_integers} ? {whole} : ' if found.rounds else ''}{real};\n"
+            f"    if (!fine) __atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);\n"
             f"}}\n"
         )
         return "".join(parts)
@@ -84,7 +103,7 @@ class NBitsPrinter(TemplatePrinter):
         yield (
             f"    run->product = (go_nbits){{{self.packed(_WEIGHTS)}, {self.packed(_SCALES)}, {zeros}, "
             f"run->in[{_A}], run->in[{_BIAS}], {rows}, {found.columns}, {found.depth}, {found.blocks}, "
-            f"{found.size}}};"
+            f"{found.size}, {int(found.rounds)}}};"
         )
         checked = ["values", "scales", *(["zeros"] if zeros != "NULL" else [])]
         yield f"    if ({' || '.join(f'!run->product.{part}' for part in checked)}) return 1;"

@@ -261,7 +261,6 @@ GO_SHARED int go_quantized_integers(const go_quantized *product, int64_t index, 
             const f32_w bounded = less_w(more_w(x, splat_f32_w(low)), splat_f32_w(high)), whole = round_even_w(bounded);
             const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f;
             const i32_w near = (0.5f - abs_f32_w(bounded - whole)) < abs_f32_w(margin);
-            i32_w result = f32_to_i32_w(whole) + p.zero;
             unsigned mask = (unsigned)_mm512_movepi32_mask((__m512i)near) & (unsigned)((1ull << left) - 1);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
             store_i8_w(to, i32_to_i8_w(f32_to_i32_w(whole) + p.zero));

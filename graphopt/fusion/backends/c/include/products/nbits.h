@@ -83,6 +83,7 @@ typedef struct {
     const float *scales, *zeros; /* without zeros, all zero points are 2^(bits - 1) */
     const float *a, *bias;       /* bias may be NULL */
     int64_t rows, columns, depth, blocks, size;
+    int rounds; /* whether blocks of A are rounded to 8 bits, with the largest magnitude as 127 */
 } go_nbits;
 
 GO_SHARED void go_nbits_load_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth, float *to,
@@ -90,6 +91,25 @@ GO_SHARED void go_nbits_load_rows(const void *operands, int64_t row, int64_t cou
     const go_nbits *const product = operands;
     for (int64_t i = 0; i < count; i++)
         memcpy(to + i * to_step, product->a + (row + i) * product->depth + k, (size_t)depth * sizeof(float));
+}
+
+/* The same with rounded blocks: numbers that onnxruntime multiplies as integers at accuracy level 4. */
+GO_SHARED void go_nbits_load_rounded_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
+                                          float *to, int64_t to_step) {
+    const go_nbits *const product = operands;
+    go_nbits_load_rows(operands, row, count, k, depth, to, to_step);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t first = 0; first < depth; first += product->size) {
+            float *const block = to + i * to_step + first;
+            float most = 0;
+            const int64_t size = depth - first < product->size ? depth - first : product->size;
+            for (int64_t j = 0; j < size; j++) {
+                const float x = __builtin_fabsf(block[j]);
+                most = most < x ? x : most;
+            }
+            const float inverse = most > 0 ? 127 / most : 0, scale = most / 127;
+            for (int64_t j = 0; j < size; j++) block[j] = __builtin_rintf(block[j] * inverse) * scale;
+        }
 }
 
 /* A panel of `depth` values from `k` on, a multiple of the size of blocks. */
@@ -194,6 +214,8 @@ GO_SHARED int go_nbits_product(const go_nbits *product, int64_t index, go_low_lo
                                go_low_finish finish, void *run) {
     const int64_t block = product->size < 128 ? 128 : product->size;
     const go_low_part part = go_low_part_at(index, product->rows, product->columns, product->depth, block);
+    if (product->rounds)
+        return go_low_product(product, &part, go_nbits_load_rounded_rows, load_panel, product->bias, finish, run);
     if (product->rows > GO_NBITS_FEW)
         return go_low_product(product, &part, go_nbits_load_rows, load_panel, product->bias, finish, run);
     float c[GO_NBITS_FEW * GO_LOW_WIDTH];
