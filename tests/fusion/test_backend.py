@@ -101,7 +101,7 @@ def test_groups_with_unsupported_kernels_stay_with_onnxruntime(
 ) -> None:
     text = "g (float16[N,64] x) => (float16[N,64] y) { a = Sigmoid(x) b = Mul(a, x) y = Exp(b) }"
     assert len(kernels_of(grouped(text))) == 1
-    monkeypatch.setattr("graphopt.fusion.propose_kernels.backend_for", lambda device: toy)
+    monkeypatch.setattr("graphopt.fusion.lower_partition.backend_for", lambda device: toy)
     model = parse(text)
     with context_for(model) as cx:
         make_pipeline("fuse-groups").run(model, cx)
