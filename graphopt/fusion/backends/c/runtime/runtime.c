@@ -203,6 +203,11 @@ const void *go_packed(go_call *call, int index) {
   return call->packed[index] = to;
 }
 
+const void *go_packed_once(go_call *call, int index) {
+  const go_packed_constant *packed = call->instance->packed[index];
+  return packed == NULL ? NULL : packed->elements;
+}
+
 /* ---- What onnxruntime asks of an operator. ---- */
 
 static const operator_t *whole(const OrtCustomOp *asked) { return (const operator_t *)asked; }

@@ -49,6 +49,9 @@ typedef struct go_constant {
    the run then does. */
 const void *go_packed(go_call *call, int index);
 
+/* The packed elements of the kernel's constant `index` if the input is constant, otherwise NULL. */
+const void *go_packed_once(go_call *call, int index);
+
 /* One kernel. */
 typedef struct go_kernel {
   const char *name;                     /* of the operator that it computes, in the domain graphopt.native */

@@ -64,22 +64,6 @@ GO_INLINE void go_gemm_use_packed(go_gemm *g, const void *packed) {
     g->b_panel = g->n == 1 ? 0 : g->k * GO_GEMM_WIDE;
 }
 
-/* Appends the axes of a batch, whose operands have the dims a and b without those of the matrices, and a_step and b_step
-   elements in a matrix. */
-__attribute__((unused)) static void go_gemm_batch(go_gemm *g, int rank, const int64_t *dims, int a_rank,
-                                                  const int64_t *a, int64_t a_step, int b_rank, const int64_t *b,
-                                                  int64_t b_step) {
-    g->axes = rank;
-    for (int axis = rank - 1; axis >= 0; axis--) {
-        const int in_a = axis - rank + a_rank, in_b = axis - rank + b_rank;
-        g->batch[axis] = dims[axis];
-        g->a_batch[axis] = in_a >= 0 && a[in_a] != 1 ? a_step : 0;
-        g->b_batch[axis] = in_b >= 0 && b[in_b] != 1 ? b_step : 0;
-        if (in_a >= 0) a_step *= a[in_a];
-        if (in_b >= 0) b_step *= b[in_b];
-    }
-}
-
 /* Merges axes of the batch with each other and with the rows of A. */
 __attribute__((unused)) static void go_gemm_merge(go_gemm *g) {
     int axes = 0;
@@ -269,7 +253,7 @@ GO_INLINE void go_gemm_chunk(const go_gemm *g, size_t chunk, go_gemm_finish *fin
     if (a + b + c > 0) {
         all = malloc((size_t)(a + b + c) * sizeof(float) + GO_LINE);
         if (!all) {
-            *failed = 1;
+            __atomic_store_n(failed, 1, __ATOMIC_RELAXED);
             return;
         }
         float *const aligned = (float *)(((uintptr_t)all + GO_LINE - 1) / GO_LINE * GO_LINE);
