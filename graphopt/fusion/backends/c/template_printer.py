@@ -156,7 +156,7 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
     def _main(self) -> Iterator[str]:
         kernel = self.kernel
         yield f"static int {self.name}_main(go_call *call) {{"
-        yield f"    {self.name}_run memory = {{{{0}}}}, *const run = &memory;"
+        yield f"    {self.name}_run memory = {{0}}, *const run = &memory;"
         yield from self._inputs()
         for number, index in enumerate(kernel.operands):
             if index is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.fusion.backends import c as backend
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.interpreter import TYPES
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.template_kernel import NativeKernel
 
 FLAGS = [
     "-std=gnu11",
@@ -61,7 +61,7 @@ class Unit:
     """Compiled kernels."""
 
     def __init__(
-        self, kernels: Sequence[Kernel], folder: Path, level: int = 0, flags: Sequence[str] = ()
+        self, kernels: Sequence[NativeKernel], folder: Path, level: int = 0, flags: Sequence[str] = ()
     ) -> None:
         self.kernels = list(kernels)
         text = folder / "kernels.c"
@@ -74,8 +74,14 @@ class Unit:
         self.library.stub_message.restype = ctypes.c_char_p
         self.library.stub_chunks.restype = ctypes.c_int64
 
-    def run(self, index: int, inputs: Sequence[np.ndarray], in_place: bool = False) -> list[np.ndarray]:
-        """The outputs of kernel ``index``; RuntimeError with its message if it fails."""
+    def run(
+        self, index: int, inputs: Sequence[np.ndarray], in_place: bool = False, constant: bool = False
+    ) -> list[np.ndarray]:
+        """The outputs of kernel ``index``; RuntimeError with its message if it fails.
+
+        Args:
+            constant: whether inputs are constant, so that templates pack them.
+        """
         kernel, lib = self.kernels[index], self.library
         call = ctypes.c_void_p(lib.stub_new())
         try:
@@ -90,6 +96,8 @@ class Unit:
                     ctypes.c_void_p(array.ctypes.data),
                     ctypes.c_int64(array.nbytes),
                 )
+            if constant:
+                lib.stub_constant(call)
             shared = {output: input_ for input_, output in kernel.in_place} if in_place else {}
             for number, port in enumerate(kernel.outputs):
                 lib.stub_output(call, number, port.element.bytes, shared.get(number, -1))

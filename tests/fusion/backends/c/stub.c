@@ -14,6 +14,9 @@ struct go_call {
     int64_t shared[PORTS]; /* of an output: the input whose memory it takes, or -1 */
     int64_t chunks;
     int keeps; /* outputs stay for the next run, which is timed */
+    int constant; /* whether inputs are constant, so that they are packed once */
+    const go_kernel *kernel;
+    void *packed[GO_MOST_CONSTANTS];
     char *in[PORTS], *out[PORTS];
     char message[256];
 };
@@ -49,6 +52,7 @@ void stub_output(go_call *call, int index, int width, int shared) {
 }
 
 void stub_keep(go_call *call) { call->keeps = 1; }
+void stub_constant(go_call *call) { call->constant = 1; }
 
 const void *go_input(go_call *call, int index, int rank, int64_t *dims) {
     if (call->rank_in[index] != rank) return go_fail(call, "rank"), NULL;
@@ -69,6 +73,17 @@ void *go_output(go_call *call, int index, int rank, const int64_t *dims) {
     return call->out[index] = buffer(bytes);
 #endif
 }
+
+const void *go_packed(go_call *call, int index) {
+    const go_constant *constant = &call->kernel->constants[index];
+    if (call->packed[index]) return call->packed[index];
+    const size_t bytes = constant->size(call->dims_in[constant->input]);
+    if (posix_memalign(&call->packed[index], GO_ALIGNMENT, bytes + !bytes)) abort();
+    constant->pack(call->in[constant->input], call->dims_in[constant->input], call->packed[index]);
+    return call->packed[index];
+}
+
+const void *go_packed_once(go_call *call, int index) { return call->constant ? go_packed(call, index) : NULL; }
 
 void go_fail(go_call *call, const char *message) {
     if (!*call->message) snprintf(call->message, sizeof call->message, "%s", message);
@@ -110,9 +125,13 @@ int stub_free(go_call *call) {
         }
 #endif
     }
+    for (int i = 0; i < GO_MOST_CONSTANTS; i++) free(call->packed[i]);
     free(call);
     return fine;
 }
 
 extern const go_kernel GO_NAME(go_kernels)[];
-int stub_run(go_call *call, int kernel) { return GO_NAME(go_kernels)[kernel].run(call); }
+int stub_run(go_call *call, int kernel) {
+    call->kernel = &GO_NAME(go_kernels)[kernel];
+    return call->kernel->run(call);
+}

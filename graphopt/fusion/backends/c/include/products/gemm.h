@@ -118,7 +118,7 @@ __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
     const double each = (double)GO_GEMM_CHUNK / (double)k;
     int64_t columns = (double)rows * (double)n <= 2 * each ? n : (int64_t)(each / (double)rows);
     const int64_t step = 4 * GO_GEMM_WIDE;
-    columns = (columns + step - 1) / step * step;
+    columns = columns < step ? step : (columns + step - 1) / step * step;
     if (columns > n) columns = n;
     while (rows > GO_GEMM_ROWS && ((m + rows - 1) / rows) * ((n + columns - 1) / columns) * batches < 8 &&
            (double)rows * (double)columns > each)
