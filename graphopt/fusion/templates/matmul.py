@@ -12,6 +12,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import product, typical_size
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.ort_overlap import overlap
 from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -49,18 +50,23 @@ def is_faster(match: Match, cx: Context) -> bool:
     if ir.constant_of(b) is not None:
         if m == 1:
             return n * k >= 1 << 16  # 0.82 to 0.9; below, both take the time of a call
-        return k >= 1024 or _has_epilogue(match)
+        return k >= 1024 or _has_epilogue(match, cx)
     if orders[1] and orders[1][-1] != len(orders[1]) - 1:  # transposed: copied to panels by each run
         return m == 1
+    if cx.static_shape(a) is None or cx.static_shape(b) is None:
+        return False
     if m * n * k <= 1 << 12:
         return not is_shared  # 0.1 to 0.4: a call of onnxruntime's routine takes longer than a small product
-    return (1 < m <= 64 and n < 1024) or _has_epilogue(match)
+    return 1 < m <= 64 and n < 1024  # 0.35 to 0.95: onnxruntime copies B
 
 
-def _has_epilogue(match: Match) -> bool:
-    """Whether an elementwise operator that onnxruntime does not fuse into a product reads the result."""
-    readers = [reader for value in match.results for reader in ir.readers(value)]
-    return len(readers) == 1 and readers[0].op_type in _EPILOGUES
+def _has_epilogue(match: Match, cx: Context) -> bool:
+    """Whether the template saves a pass over the result, for an operator that onnxruntime does not fuse."""
+    (result,) = match.results
+    readers = list(ir.readers(result))
+    if len(readers) != 1 or result.is_graph_output():
+        return False
+    return readers[0].op_type in _EPILOGUES and overlap(readers[0], cx) is None
 
 
 #: Operators whose results are computed in registers or caches instead of in a separate pass.
