@@ -33,6 +33,35 @@ typedef struct {
 
 typedef void go_gemm_finish(void *data, int64_t at, int64_t count, const void *values);
 
+/* to[j][i] = from[i][j] for `rows` rows of `from` and `columns` of them, in blocks that stay in a cache. */
+#define GO_GEMM_TRANSPOSED 64 /* columns of a block */
+__attribute__((unused)) static void go_gemm_transpose(int64_t rows, int64_t columns, const float *from, int64_t from_m,
+                                                      float *to, int64_t to_m) {
+    for (int64_t start = 0; start < columns; start += GO_GEMM_TRANSPOSED) {
+        const int64_t stop = columns - start < GO_GEMM_TRANSPOSED ? columns : start + GO_GEMM_TRANSPOSED;
+        int64_t i = 0;
+#if GO_LEVEL >= 2
+        for (; i + 4 <= rows; i += 4) {
+            const float *const a = from + i * from_m;
+            int64_t j = start;
+            for (; j + 4 <= stop; j += 4) {
+                __m128 x = _mm_loadu_ps(a + j), y = _mm_loadu_ps(a + from_m + j);
+                __m128 z = _mm_loadu_ps(a + 2 * from_m + j), w = _mm_loadu_ps(a + 3 * from_m + j);
+                _MM_TRANSPOSE4_PS(x, y, z, w);
+                _mm_storeu_ps(to + j * to_m + i, x);
+                _mm_storeu_ps(to + (j + 1) * to_m + i, y);
+                _mm_storeu_ps(to + (j + 2) * to_m + i, z);
+                _mm_storeu_ps(to + (j + 3) * to_m + i, w);
+            }
+            for (; j < stop; j++)
+                for (int64_t p = 0; p < 4; p++) to[j * to_m + i + p] = a[p * from_m + j];
+        }
+#endif
+        for (; i < rows; i++)
+            for (int64_t j = start; j < stop; j++) to[j * to_m + i] = from[i * from_m + j];
+    }
+}
+
 /* The size of a packed B [k, n], in bytes, and its packing; b_k and b_n are the strides of B. */
 __attribute__((unused)) static size_t go_gemm_packed_size(int64_t k, int64_t n) {
     if (n == 1) return (size_t)k * sizeof(float);
@@ -50,8 +79,10 @@ __attribute__((unused)) static void go_gemm_pack(const float *b, int64_t k, int6
             }
         } else {
             if (count < wide) memset(to, 0, (size_t)(wide * k) * sizeof(float));
-            for (int64_t q = 0; q < count; q++)
-                for (int64_t p = 0; p < k; p++) to[p * wide + q] = b[p * b_k + (j + q) * b_n];
+            if (b_k == 1) go_gemm_transpose(count, k, b + j * b_n, b_n, to, wide);
+            else
+                for (int64_t p = 0; p < k; p++)
+                    for (int64_t q = 0; q < count; q++) to[p * wide + q] = b[p * b_k + (j + q) * b_n];
         }
     }
 }
@@ -96,6 +127,20 @@ GO_INLINE void go_gemm_swap(int64_t *a, int64_t *b) {
     *b = c;
 }
 
+GO_INLINE int go_gemm_is_dots(const go_gemm *g) { return g->b_k == 1 && !g->b_panel && g->m <= 4 && g->k > 1; }
+/* Rows of a large B that are far apart: caches do not fetch a few columns of them ahead. */
+GO_INLINE int go_gemm_is_far(const go_gemm *g) {
+    return g->b_n == 1 && !g->b_panel && g->b_k >= 1024 && (double)g->k * (double)g->n > 4 * GO_GEMM_CACHED;
+}
+GO_INLINE int go_gemm_copies_a(const go_gemm *g) {
+    /* Rows a multiple of 2 KB apart are in the same few lines of a cache. */
+    return g->k > 1 && (g->a_k != 1 || (g->m > GO_GEMM_FEW && g->a_m % 512 == 0 && g->n > 4 * GO_GEMM_WIDE));
+}
+GO_INLINE int go_gemm_copies_b(const go_gemm *g) {
+    if (g->b_panel || go_gemm_is_dots(g)) return 0;
+    return g->b_n != 1 || (go_gemm_is_far(g) && g->m > GO_GEMM_ROWS);
+}
+
 /* Divides the product, whose dims are not 0 except k, into chunks of work; returns their number. */
 __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
     go_gemm_merge(g);
@@ -114,6 +159,7 @@ __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
     for (int axis = 0; axis < g->axes; axis++) batches *= g->batch[axis];
     int64_t rows = GO_GEMM_CACHED / k;
     rows = rows > GO_GEMM_BLOCK ? GO_GEMM_BLOCK : rows < GO_GEMM_ROWS ? GO_GEMM_ROWS : rows / GO_GEMM_ROWS * GO_GEMM_ROWS;
+    if (go_gemm_copies_b(g)) rows *= 4; /* each block of rows copies B */
     if (m <= rows) rows = m;
     const double each = (double)GO_GEMM_CHUNK / (double)k;
     int64_t columns = (double)rows * (double)n <= 2 * each ? n : (int64_t)(each / (double)rows);
@@ -168,17 +214,6 @@ GO_INLINE int64_t go_gemm_group(const go_gemm *g) {
     return group > GO_GEMM_GROUP ? GO_GEMM_GROUP : group;
 }
 
-GO_INLINE int go_gemm_is_dots(const go_gemm *g) { return g->b_k == 1 && !g->b_panel && g->m <= 4 && g->k > 1; }
-GO_INLINE int go_gemm_is_far(const go_gemm *g) { return g->b_n == 1 && !g->b_panel && g->b_k >= 1024; }
-GO_INLINE int go_gemm_copies_a(const go_gemm *g) {
-    /* Rows a multiple of 2 KB apart are in the same few lines of a cache. */
-    return g->k > 1 && (g->a_k != 1 || (g->m > GO_GEMM_FEW && g->a_m % 512 == 0 && g->n > 4 * GO_GEMM_WIDE));
-}
-GO_INLINE int go_gemm_copies_b(const go_gemm *g) {
-    if (g->b_panel || go_gemm_is_dots(g)) return 0;
-    return g->b_n != 1 || (go_gemm_is_far(g) && g->m > GO_GEMM_FEW);
-}
-
 /* `rows` rows of A times the columns start ... start + n of B, for one item of the batch. */
 GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, const float *a, const float *b,
                              int64_t item, int64_t row, int64_t rows, int64_t start, int64_t n, go_gemm_finish *finish,
@@ -190,11 +225,13 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
     if (memory->a) {
         const int64_t ahead = (k + 2 * LANES_w - 1) / LANES_w * LANES_w; /* at least LANES_w, and no multiple of 2 KB */
         const int64_t to_m = ahead % 512 ? ahead : ahead + LANES_w;
-        for (int64_t i = 0; i < rows; i++) {
-            if (g->a_k == 1) memcpy(memory->a + i * to_m, a + i * a_m, (size_t)k * sizeof(float));
-            else
-                for (int64_t p = 0; p < k; p++) memory->a[i * to_m + p] = a[i * a_m + p * g->a_k];
-        }
+        if (a_m == 1 && rows > 1) go_gemm_transpose(k, rows, a, g->a_k, memory->a, to_m);
+        else
+            for (int64_t i = 0; i < rows; i++) {
+                if (g->a_k == 1) memcpy(memory->a + i * to_m, a + i * a_m, (size_t)k * sizeof(float));
+                else
+                    for (int64_t p = 0; p < k; p++) memory->a[i * to_m + p] = a[i * a_m + p * g->a_k];
+            }
         a = memory->a;
         a_m = to_m;
     }
