@@ -19,7 +19,7 @@
 
 /* A product; strides are in elements. The strides of a batch are 0 for axes that are broadcast. */
 typedef struct {
-    const float *a, *b, *c;
+    const float *a, *b, *c, *bias; /* `bias`: C0, if it is one row that needs no factors */
     int64_t m, n, k;
     int64_t a_m, a_k, b_k, b_n, c_m, c_n;
     int64_t b_panel; /* from one panel of a packed B to the next; 0 if B is not packed */
@@ -154,6 +154,10 @@ __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
         go_gemm_swap(&g->a_k, &g->b_k);
         for (int axis = 0; axis < g->axes; axis++) go_gemm_swap(&g->a_batch[axis], &g->b_batch[axis]);
     }
+    if (g->c && g->c_m == 0 && g->c_n == 1 && g->alpha == 1 && g->beta == 1 && !go_gemm_is_dots(g)) {
+        g->bias = g->c;
+        g->c = NULL;
+    }
     const int64_t m = g->m, n = g->n, k = g->k > 0 ? g->k : 1;
     int64_t batches = 1;
     for (int axis = 0; axis < g->axes; axis++) batches *= g->batch[axis];
@@ -248,6 +252,7 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
             from = b + j * g->b_n;
             b_panel = GO_GEMM_WIDE;
         }
+        const float *const bias = g->bias ? g->bias + j : NULL;
         int64_t done = 0;
         for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
             const int64_t some = (rows - done + tiles - 1) / tiles; /* tiles of about equal size */
@@ -259,9 +264,9 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
             if (go_gemm_is_dots(g)) {
                 for (int64_t i = 0; i < some; i++) go_gemm_dots(count, k, x + i * a_m, from, g->b_n, c + i * c_m);
             } else if (!memory->b && go_gemm_is_far(g)) {
-                go_gemm_sweep(some, count, k, x, a_m, from, b_k, c, c_m);
+                go_gemm_sweep(some, count, k, x, a_m, from, b_k, bias, c, c_m);
             } else {
-                go_gemm_row(some, count, k, x, a_m, from, b_k, b_panel, c, c_m);
+                go_gemm_row(some, count, k, x, a_m, from, b_k, b_panel, bias, c, c_m);
             }
             for (int64_t i = 0; is_scaled && i < some; i++) go_gemm_scale(g, row + done + i, j, count, c + i * count);
             if (!is_direct) {

@@ -12,16 +12,17 @@
 #define GO_GEMM_WIDE (2 * LANES_w) /* columns of a panel of B */
 #define GO_GEMM_DEPTH 256          /* terms of a partial sum: rounding errors grow as those of blocked sums */
 
-/* One tile: c[i][j] (+)= sum of a[i][p] b[p][j] over k <= GO_GEMM_DEPTH terms. The last vector has `last` columns. */
+/* One tile: c[i][j] (+)= sum of a[i][p] b[p][j] over k <= GO_GEMM_DEPTH terms, plus bias[j] if `bias` is not NULL. The
+   last vector has `last` columns. */
 typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel,
-                          float *c, int64_t c_m, int last, int add);
+                          const float *bias, float *c, int64_t c_m, int last, int add);
 
 #define GO_UNROLL _Pragma("GCC unroll 16")
 #define GO_GEMM_NAME(rows, vectors) go_gemm_tile_##rows##_##vectors
 #define GO_GEMM_TILE(ROWS, VECTORS) \
     __attribute__((noinline, unused)) static void GO_GEMM_NAME(ROWS, VECTORS)( \
-        int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel, float *c, int64_t c_m, \
-        int last, int add) { \
+        int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel, const float *bias, \
+        float *c, int64_t c_m, int last, int add) { \
         f32_w sum[ROWS][VECTORS] = {0}; \
         for (int64_t p = 0; p < k; p++) { \
             f32_w y[VECTORS]; \
@@ -34,6 +35,12 @@ typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b
             } \
             a++; \
             b += b_k; \
+        } \
+        if (bias) { \
+            GO_UNROLL for (int j = 0; j < VECTORS; j++) { \
+                const f32_w x = load_part_f32_w(bias + j * LANES_w, j < VECTORS - 1 ? LANES_w : last); \
+                GO_UNROLL for (int i = 0; i < ROWS; i++) sum[i][j] += x; \
+            } \
         } \
         GO_UNROLL for (int i = 0; i < ROWS; i++) { \
             float *to = c + i * c_m; \
@@ -87,7 +94,8 @@ GO_INLINE int go_gemm_vectors(int64_t rows, int64_t left) {
 
 /* One row of tiles: `rows` rows of A, `n` columns of B from the first of a panel on. Partial sums have `depth` terms. */
 __attribute__((unused)) static void go_gemm_row(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_m,
-                                                const float *b, int64_t b_k, int64_t b_panel, float *c, int64_t c_m) {
+                                                const float *b, int64_t b_k, int64_t b_panel, const float *bias,
+                                                float *c, int64_t c_m) {
     for (int64_t j = 0; j < n;) {
         const int vectors = go_gemm_vectors(rows, n - j);
         const int64_t left = n - j - (vectors - 1) * LANES_w;
@@ -96,7 +104,8 @@ __attribute__((unused)) static void go_gemm_row(int64_t rows, int64_t n, int64_t
         int64_t p = 0;
         do {
             const int64_t depth = k - p < GO_GEMM_DEPTH ? k - p : GO_GEMM_DEPTH;
-            go_gemm_tiles[rows][vectors](depth, a + p, a_m, from + p * b_k, b_k, b_panel, c + j, c_m, last, p > 0);
+            go_gemm_tiles[rows][vectors](depth, a + p, a_m, from + p * b_k, b_k, b_panel,
+                                         bias && p + depth == k ? bias + j : NULL, c + j, c_m, last, p > 0);
             p += GO_GEMM_DEPTH;
         } while (p < k);
         j += vectors * LANES_w;
@@ -107,7 +116,8 @@ __attribute__((unused)) static void go_gemm_row(int64_t rows, int64_t n, int64_t
    in streams, which caches can fetch ahead. */
 #define GO_GEMM_STREAMS 8 /* rows of B */
 __attribute__((unused)) static void go_gemm_sweep(int64_t rows, int64_t n, int64_t k, const float *a, int64_t a_m,
-                                                  const float *b, int64_t b_k, float *c, int64_t c_m) {
+                                                  const float *b, int64_t b_k, const float *bias, float *c,
+                                                  int64_t c_m) {
     int64_t p = 0;
     do {
         const int64_t depth = k - p < GO_GEMM_STREAMS ? k - p : GO_GEMM_STREAMS;
@@ -115,7 +125,8 @@ __attribute__((unused)) static void go_gemm_sweep(int64_t rows, int64_t n, int64
             const int vectors = go_gemm_vectors(rows, n - j);
             const int64_t left = n - j - (vectors - 1) * LANES_w;
             const int last = left < LANES_w ? (int)left : LANES_w;
-            go_gemm_tiles[rows][vectors](depth, a + p, a_m, b + p * b_k + j, b_k, GO_GEMM_WIDE, c + j, c_m, last, p > 0);
+            go_gemm_tiles[rows][vectors](depth, a + p, a_m, b + p * b_k + j, b_k, GO_GEMM_WIDE,
+                                         bias && p + depth == k ? bias + j : NULL, c + j, c_m, last, p > 0);
             j += vectors * LANES_w;
         }
         p += GO_GEMM_STREAMS;
