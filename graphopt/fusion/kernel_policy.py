@@ -18,6 +18,7 @@ from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_wid
 from graphopt.fusion.single_nodes import is_faster_alone
 from graphopt.fusion.template_groups import TemplateGroups, propose_template_groups
 from graphopt.fusion.template_kernel import NativeKernel
+from graphopt.fusion.template_policy import is_faster_as_template
 from graphopt.fusion.template_table import Match
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
@@ -132,7 +133,7 @@ class FusionPolicy:
         """
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
             return "its group was excluded"
-        if self.templates is Templates.ALL or match.is_faster is None or match.is_faster(match, self.cx):
+        if self.templates is Templates.ALL or is_faster_as_template(match, self.cx):
             return None
         return "onnxruntime is expected to be as fast"
 

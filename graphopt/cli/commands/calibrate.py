@@ -69,8 +69,8 @@ def command(
 
     Fused operators and the nodes that they replace are timed alternately, in small generated models, in fresh
     processes. With -O3, optimize then uses a fused operator only if these figures show a gain beyond noise.
-    The figures apply to attention, skip-norm, batch-mm and, with --fuser native, to kernels of single nodes;
-    normalizations and GELU are always fused, and --show marks them. The figures are valid for this processor,
+    The figures apply to attention, skip-norm, batch-mm and, with --fuser native, to kernels of single nodes
+    and of products; normalizations and GELU are always fused, and --show marks them. The figures are valid for this processor,
     device and version of onnxruntime; for others, the shipped figures are used (docs/cost.md).
     """
     from graphopt.cli.files.check_output_paths import check_file
@@ -122,6 +122,7 @@ def _subjects(run: Run, device: Device) -> list[Subject]:
     from graphopt.errors import NoCompiler
     from graphopt.fusion.backend import backend_for
     from graphopt.tuning.kernel_subjects import kernel_subjects
+    from graphopt.tuning.template_subjects import template_subjects
     from graphopt.util.disk_store import Store
 
     backend = backend_for(device)
@@ -130,9 +131,11 @@ def _subjects(run: Run, device: Device) -> list[Subject]:
     try:
         backend.describe_compiler(run.settings.compiler)
     except NoCompiler as failure:
-        run.console.note(f"  without kernels of single nodes: {failure}")
+        run.console.note(f"  without kernels of single nodes and products: {failure}")
         return list(SUBJECTS)
-    return [*SUBJECTS, *kernel_subjects(backend, Store(run.settings.cache_dir), run.settings.compiler)]
+    store, compiler = Store(run.settings.cache_dir), run.settings.compiler
+    kernels = [*kernel_subjects(backend, store, compiler), *template_subjects(backend, store, compiler)]
+    return [*SUBJECTS, *kernels]
 
 
 def _forget(run: Run, device: Device) -> Output:
