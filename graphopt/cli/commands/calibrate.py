@@ -70,8 +70,9 @@ def command(
     Fused operators and the nodes that they replace are timed alternately, in small generated models, in fresh
     processes. With -O3, optimize then uses a fused operator only if these figures show a gain beyond noise.
     The figures apply to attention, skip-norm, batch-mm and, with --fuser native, to kernels of single nodes
-    and of products; normalizations and GELU are always fused, and --show marks them. The figures are valid for this processor,
-    device and version of onnxruntime; for others, the shipped figures are used (docs/cost.md).
+    and of products; normalizations and GELU are always fused, and --show marks them. The figures are valid
+    for this processor, device and version of onnxruntime; for others, the shipped figures are used
+    (docs/cost.md).
     """
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cost.calibrate import calibrate
