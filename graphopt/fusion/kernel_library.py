@@ -7,8 +7,9 @@ kernels (:mod:`graphopt.fusion.group_functions`), and the library is loaded from
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,10 +166,21 @@ class Toolchain:
     settings: Settings
     device: Device = CPU
     watchers: tuple[PassInstrumentation, ...] = ()
+    _seconds: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def libraries(self, model: ir.Model) -> Libraries:
-        """The libraries for ``model`` (:func:`libraries_for`)."""
-        return libraries_for(model, self.settings, self.device, self._report)
+    @property
+    def seconds(self) -> float:
+        """The wall seconds of all calls of :meth:`libraries`."""
+        return sum(self._seconds)
+
+    def libraries(self, model: ir.Model, only: Container[str] | None = None) -> Libraries:
+        """The libraries for ``model`` (:func:`libraries_for`), or for the groups in ``only``."""
+        begin = time.monotonic()
+        if only is not None:
+            model = _with_groups(model, only)
+        found = libraries_for(model, self.settings, self.device, self._report)
+        self._seconds.append(time.monotonic() - begin)
+        return found
 
     def paths(self, model: ir.Model) -> tuple[str, ...]:
         """The paths of the libraries for ``model``."""
@@ -188,6 +200,15 @@ class Toolchain:
     def _report(self, done: float | None, text: str) -> None:
         for watcher in self.watchers:
             watcher.entered(f"kernels: {text}", done)
+
+
+def _with_groups(model: ir.Model, names: Container[str]) -> ir.Model:
+    """A copy of ``model`` that lacks the functions of all other groups."""
+    found = ir.clone(model)
+    for key in list(found.functions):
+        if key[0] == graphopt_operators.NATIVE_DOMAIN and key[1] not in names:
+            del found.functions[key]
+    return found
 
 
 def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:

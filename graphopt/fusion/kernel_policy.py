@@ -18,7 +18,7 @@ from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_wid
 from graphopt.fusion.single_nodes import is_faster_alone
 from graphopt.fusion.template_groups import TemplateGroups, propose_template_groups
 from graphopt.fusion.template_kernel import NativeKernel
-from graphopt.fusion.template_policy import is_faster_as_template
+from graphopt.fusion.template_policy import is_faster_as_template, is_ruled_out
 from graphopt.fusion.template_table import Match
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
@@ -41,9 +41,10 @@ MEMBER_REASON = "it is computed in the same loops"
 
 
 class Templates(Enum):
-    """Templates in groups: those expected to be faster than onnxruntime, all, or none."""
+    """Templates in groups: those expected to be faster than onnxruntime, those that may be, all, or none."""
 
     FASTER = "faster"
+    CANDIDATES = "candidates"
     ALL = "all"
     NONE = "none"
 
@@ -133,7 +134,11 @@ class FusionPolicy:
         """
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
             return "its group was excluded"
-        if self.templates is Templates.ALL or is_faster_as_template(match, self.cx):
+        if self.templates is Templates.ALL:
+            return None
+        if self.templates is Templates.CANDIDATES:
+            return "its figures rule out a gain" if is_ruled_out(match, self.cx) else None
+        if is_faster_as_template(match, self.cx):
             return None
         return "onnxruntime is expected to be as fast"
 

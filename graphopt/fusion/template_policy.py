@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.analysis.cost import cost_of
 from graphopt.analysis.symbolic import Dim, product, typical_size
 from graphopt.context import Context
+from graphopt.cost import Grid
 from graphopt.fusion.operator_table import find, qualified_name
 from graphopt.fusion.template_table import Match, has_template
 from graphopt.ops import traits
@@ -20,6 +21,8 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Largest predicted ratio of times at which a template computes a group.
 LEAST_GAIN = 0.95
+#: Least predicted ratio at which a template is no candidate for a race.
+RULED_OUT = 1.25
 #: Name of the pass, for reports.
 _PASS = "fuse-groups"
 #: Operators with common figures, by their qualified names.
@@ -60,9 +63,7 @@ def is_faster_as_template(match: Match, cx: Context) -> bool:
     if not expected and not is_measured_here:
         return False
     found = shape_class(match, cx)
-    dtype = None if found is None else found.dtype.name.lower()
-    grid = None if found is None else cx.costs.grid(found.op, found.case, dtype)
-    if found is None or grid is None or (grid.case, grid.dtype) != (found.case, dtype):
+    if found is None or _figures(found, cx) is None:
         return expected
     decision = cx.weigh(
         found.op,
@@ -73,6 +74,24 @@ def is_faster_as_template(match: Match, cx: Context) -> bool:
         operations=found.operations,
     )
     return bool(decision) and decision.ratio is not None and decision.ratio <= LEAST_GAIN
+
+
+def is_ruled_out(match: Match, cx: Context) -> bool:
+    """Whether figures predict that the template of ``match`` is much slower, so that a race is futile."""
+    found = shape_class(match, cx)
+    grid = None if found is None else _figures(found, cx)
+    return (
+        found is not None
+        and grid is not None
+        and grid.at({"operations": found.operations}).ratio >= RULED_OUT
+    )
+
+
+def _figures(found: ShapeClass, cx: Context) -> Grid | None:
+    """The figures of exactly this case and type."""
+    dtype = found.dtype.name.lower()
+    grid = cx.costs.grid(found.op, found.case, dtype)
+    return grid if grid is not None and (grid.case, grid.dtype) == (found.case, dtype) else None
 
 
 def shape_class(match: Match, cx: Context) -> ShapeClass | None:

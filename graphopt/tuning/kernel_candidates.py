@@ -14,7 +14,7 @@ from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.fusion.backend import backend_or_host
 from graphopt.fusion.group_functions import Group, groups_of
-from graphopt.fusion.kernel_library import Toolchain
+from graphopt.fusion.kernel_library import Libraries, Toolchain
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import prepare
@@ -136,26 +136,32 @@ class KernelRacer:
             RuntimeFailure: the model does not run on ``feeds``.
         """
         groups = {group.name: group for group in groups_of(model)}
-        libraries = self.toolchain.libraries(model)
-        built = frozenset(libraries.kernels)
         store = StoredRaces(
             Store(self.toolchain.settings.cache_dir), self._circumstances(), self._sources(groups), self.fresh
         )
+        device = self.toolchain.device
+        calls = [call_subjects(model, each, device) for each in feeds]
+        every = [subject for found in calls for subject in found.subjects]
+        fresh = {subject.group for subject in every if store.recall(subject) is None}
+        libraries = self._libraries(model, fresh, {subject.group for subject in every})
         raced: list[RacedCalls] = []
         excluded: dict[str, str] = {}
-        shapes = []
-        for each in feeds:
-            device = self.toolchain.device
-            found = call_subjects(model, each, device)
-            subjects = [subject for subject in found.subjects if subject.group in built]
+        for found in calls:
+            fit = [one for one in found.subjects if one.group not in fresh or one.group in libraries.kernels]
             setup = Setup({}, device=device, threads=self.threads)
             results = race_kernels(
-                subjects, setup, libraries.choice, store, seconds=seconds / len(feeds), progress=progress
+                fit, setup, libraries.choice, store, seconds=seconds / len(feeds), progress=progress
             )
-            raced.extend(map(RacedCalls, subjects, results))
-            excluded |= found.excluded | _without_kernel(found, groups, built)
-            shapes.append(format_shapes(each))
-        return KernelCandidates(tuple(raced), excluded, where=self.where, inputs=tuple(shapes))
+            raced.extend(map(RacedCalls, fit, results))
+            excluded |= found.excluded | _without_kernel(found, groups, fit)
+        shapes = tuple(map(format_shapes, feeds))
+        return KernelCandidates(tuple(raced), excluded, where=self.where, inputs=shapes)
+
+    def _libraries(self, model: ir.Model, fresh: set[str], every: set[str]) -> Libraries:
+        """The library of the groups in ``fresh``, which may also contain the others."""
+        if not fresh:
+            return Libraries()
+        return self.toolchain.libraries(model, None if fresh == every else fresh)
 
     def _circumstances(self) -> str:
         version = graphopt.__version__
@@ -169,10 +175,10 @@ class KernelRacer:
 
 
 def _without_kernel(
-    found: CallSubjects, groups: Mapping[str, Group], built: frozenset[str]
+    found: CallSubjects, groups: Mapping[str, Group], fit: Sequence[CallSubject]
 ) -> dict[str, str]:
     """The reasons why calls have no kernel in the library, by label of the node."""
-    missing = [subject for subject in found.subjects if subject.group not in built]
+    missing = [subject for subject in found.subjects if subject not in fit]
     return {
         call: groups[subject.group].reason or "its kernel could not be built"
         for subject in missing

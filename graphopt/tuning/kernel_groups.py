@@ -16,7 +16,7 @@ from graphopt.fusion.ort_overlap import CONVOLUTIONS
 from graphopt.ops import graphopt_operators, traits
 from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.tuning.kernel_candidates import KernelCandidates
-from graphopt.tuning.measurements import Finding
+from graphopt.tuning.measurements import ALONE, Finding
 from graphopt.tuning.race_kernels import RaceResult
 from graphopt.tuning.search_space import Group
 from graphopt.util.lazy_dataclass import dataclass
@@ -134,7 +134,7 @@ def _findings(losers: Sequence[_Call]) -> Iterator[Finding]:
         )
         owners = tuple(dict.fromkeys(str(call.site) for call in calls))
         reason = (
-            result.reason if result.measurement and result.measurement.failure else f"{result.reason} alone"
+            result.reason if result.measurement and result.measurement.failure else f"{result.reason} {ALONE}"
         )
         yield Finding(name, len(calls), result.measurement, False, reason, owners)
 

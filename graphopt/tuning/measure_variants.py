@@ -37,6 +37,7 @@ class HarnessMeasurer:
         setups: settings of the sessions for each set of shapes.
         seconds: seconds of one run of the original.
         budget: seconds for all measurements.
+        excluded: seconds until now that do not count, because kernels were built.
 
     Attributes:
         measured: number of measured variants.
@@ -49,6 +50,7 @@ class HarnessMeasurer:
         seconds: float,
         budget: float,
         progress: Progress,
+        excluded: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._builder = builder
         self._setups = list(setups)
@@ -56,11 +58,14 @@ class HarnessMeasurer:
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
         self._budget = max(budget, 1e-3)  # the smallest budget still measures the result
         self._report = progress
+        self._excluded = excluded
+        self._excluded_before = excluded()
         self._begin = time.monotonic()
         self.measured = 0
 
     def spent(self) -> float:
-        return (time.monotonic() - self._begin) / self._budget
+        excluded = self._excluded() - self._excluded_before
+        return (time.monotonic() - self._begin - excluded) / self._budget
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
         measurements: list[Measurement | None] = [self.known(reference, other) for other in others]

@@ -13,6 +13,8 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: The reason for a missing measurement.
 LATE = "not measured: no time was left"
+#: The last word of a conclusion from the race of a single kernel.
+ALONE = "alone"
 #: Upper end of a band beyond which the band may hide relevant differences.
 _ROUGH = 1.05
 #: Number of nodes, bytes of weights, and number of constants; compared in this order.
@@ -99,7 +101,11 @@ def conclusion(measurement: Measurement | None) -> str:
         return measurement.failure
     if measurement.same:
         return "onnxruntime runs the same with and without"
-    return "slower" if measurement.slower else "faster" if measurement.faster else "no difference"
+    if measurement.slower or measurement.faster:
+        return "slower" if measurement.slower else "faster"
+    if measurement.unsure:
+        return f"seems {'slower' if measurement.ratio > 1 else 'faster'}, measured briefly"
+    return "no difference"
 
 
 class Measurer(Protocol):

@@ -204,6 +204,7 @@ class Tuner:
                 seconds,
                 self.tune.budget,
                 lambda text, spent: self._report(attempt, text, min(spent, 1.0)),
+                lambda: self.toolchain.seconds,
             )
             raced = self._race(model, kernels, builder, measurer, attempt, setups)
             groups = rewrite_groups(report.passes, attempt.pipeline.passes(), raced.groups)

@@ -11,7 +11,7 @@ from typing import Any
 from graphopt.errors import ResourceLimit
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
-from graphopt.tuning.measurements import Finding, Measurement
+from graphopt.tuning.measurements import ALONE, Finding, Measurement
 from graphopt.tuning.search_space import Variant
 from graphopt.tuning.variant_search import TuningDecision
 from graphopt.util.disk_store import Store, key_of
@@ -106,10 +106,10 @@ class Tuning:
         return table
 
     def _rows(self) -> Iterator[Finding]:
-        """The findings; unmeasured ones with the same conclusion are merged."""
+        """The findings; unmeasured ones, and kernels that lost their races, are merged by conclusion."""
         late: dict[tuple[bool, bool, str], list[Finding]] = {}
         for finding in (*self.decision.groups, *self.decision.choices):
-            if finding.measurement is not None:
+            if finding.measurement is not None and not finding.reason.endswith(ALONE):
                 yield finding
             else:
                 key = (finding.rewrites is None, finding.kept, finding.reason)
@@ -117,7 +117,12 @@ class Tuning:
         for same in late.values():
             names = shortened((finding.name for finding in same), 3)
             rewrites = None if same[0].rewrites is None else sum(finding.rewrites or 0 for finding in same)
-            yield replace(same[0], name=names, rewrites=rewrites)
+            yield replace(
+                same[0],
+                name=names,
+                rewrites=rewrites,
+                measurement=same[0].measurement if len(same) == 1 else None,
+            )
 
     def _busy(self) -> Iterator[str]:
         """A line if measurements were too rough."""

@@ -10,7 +10,8 @@ from graphopt import ir
 from graphopt.context import Context, Options, context_for
 from graphopt.cost import Axis, Costs, Grid, shipped
 from graphopt.fusion import template_policy
-from graphopt.fusion.template_policy import is_faster_as_template, shape_class, template_name
+from graphopt.fusion.kernel_policy import FusionPolicy, Templates
+from graphopt.fusion.template_policy import is_faster_as_template, is_ruled_out, shape_class, template_name
 from graphopt.fusion.template_table import Match
 from graphopt.tuning.template_subjects import TEMPLATE_CASES
 from tests.model_testing import parse
@@ -113,6 +114,18 @@ def test_shipped_figures_and_the_rule_must_both_expect_a_gain() -> None:
 
 def test_figures_of_this_machine_decide_alone() -> None:
     assert decided(0.9, False, passes=5) and not decided(1.1, True, passes=5)
+
+
+@pytest.mark.parametrize(("ratio", "is_candidate"), [(1.3, False), (1.2, True), (None, True)])
+def test_much_slower_templates_are_not_raced(ratio: float | None, is_candidate: bool) -> None:
+    axis = Axis("operations", (1,), 1)
+    name = template_name("Conv")
+    grids = () if ratio is None else (Grid(name, "2d, 3×3", "float", (axis,), (ratio,), (0.98,)),)
+    model = parse(CONV)
+    with context_for(model, Options(costs=Costs("figures", "cpu", grids=grids))) as cx:
+        assert is_ruled_out(match_of(model), cx) is not is_candidate
+        policy = FusionPolicy(cx, templates=Templates.CANDIDATES)
+        assert (policy.obstacle_to_template(match_of(model)) is None) is is_candidate
 
 
 def test_figures_of_other_types_do_not_apply() -> None:

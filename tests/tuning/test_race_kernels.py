@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.cli.main import main
+from graphopt.fusion.kernel_library import Libraries, Toolchain
 from graphopt.ort import session
 from graphopt.ort.devices import CPU
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.ratios import Band
+from graphopt.tuning import kernel_candidates
 from graphopt.tuning import race_kernels as races
-from graphopt.tuning.call_subjects import IN_BODY, CallSubject, call_subjects
-from graphopt.tuning.kernel_candidates import KernelCandidates, RacedCalls
+from graphopt.tuning.call_subjects import IN_BODY, CallSubject, CallSubjects, call_subjects
+from graphopt.tuning.kernel_candidates import KernelCandidates, KernelRacer, RacedCalls
 from graphopt.tuning.measurements import LATE, Measurement
 from graphopt.tuning.race_kernels import KERNEL, NODES, RaceResult, race_kernels
 from graphopt.tuning.stored_races import StoredRaces
@@ -187,3 +191,40 @@ def test_the_command_races_each_group_once(tmp_path: Path, capsys: pytest.Captur
         assert [one["name"] for one in race["candidates"]] == [NODES, KERNEL]
         assert race["inputs"] == ["float32[256,1024]"]
     assert "no kernels for NonZero" in found["ungrouped"].values()
+
+
+def test_only_groups_without_results_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(config.current(), cache_dir=tmp_path)
+    built: list[object] = []
+
+    class Recorder(Toolchain):
+        def libraries(self, model: ir.Model, only: Container[str] | None = None) -> Libraries:
+            built.append(only)
+            return Libraries((), ("sin_one", "sin_two"))
+
+    names = iter([{"sin_one"}, {"sin_one", "sin_two"}, {"sin_one", "sin_two"}])
+
+    def subjects(*arguments: object) -> CallSubjects:
+        return CallSubjects(tuple(map(subject, sorted(next(names)))))
+
+    def race(subjects: Sequence[CallSubject], *arguments: Any, **more: Any) -> list[RaceResult]:
+        store = arguments[2]
+        for one in subjects:
+            store.keep(one, result(0.5, faster=True))
+        return [result(0.5, faster=True) for _ in subjects]
+
+    monkeypatch.setattr(kernel_candidates, "call_subjects", subjects)
+    monkeypatch.setattr(kernel_candidates, "race_kernels", race)
+    racer = KernelRacer(Recorder(settings))
+    for _ in range(3):
+        racer.race(parse(SINE), [{}], 1.0)
+    assert built == [None, {"sin_two"}]
+
+
+@compiled
+def test_a_library_of_some_groups_lacks_the_others(tmp_path: Path) -> None:
+    model = grouped()
+    toolchain = Toolchain(replace(config.current(), cache_dir=tmp_path))
+    (sine,) = (key[1] for key in model.functions if key[1].startswith("sin"))
+    assert toolchain.libraries(model, {sine}).kernels == (sine,)
+    assert len(toolchain.libraries(model).kernels) == 2 and toolchain.seconds > 0

@@ -38,7 +38,7 @@ class FuseGroups(Pass):
         min: minimum number of nodes of a group; equal computations count once, moves of elements without cost
         do not count.
         shapes: shapes of values in groups: ``any``, or ``static``.
-        templates: products and recurrences in groups: those expected to be ``faster``, ``all``, or ``none``.
+        templates: products and recurrences in groups: ``faster`` ones, ``candidates``, ``all``, or ``none``.
         always: single nodes for which the table of costs has figures are groups regardless of these.
     """
 
@@ -53,7 +53,7 @@ class FuseGroups(Pass):
 
     def eager(self) -> FuseGroups:
         """The same pass, with all templates and single nodes that may be faster."""
-        templates = Templates.ALL if self.templates is Templates.FASTER else self.templates
+        templates = Templates.CANDIDATES if self.templates is Templates.FASTER else self.templates
         return replace(self, templates=templates, always=True)
 
     def run(self, model: ir.Model, cx: Context) -> None:
