@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt import ir
-from graphopt.analysis.symbolic import Dim, typical_size
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
@@ -19,10 +20,14 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Activations of FusedConv, and the number of their parameters.
 _ACTIVATIONS = {"": 0, "Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}
-#: Minimum number of channels, filters, and tiles of an image for Winograd's algorithm.
-_MIN_CHANNELS, _MIN_FILTERS, _MIN_TILES = 16, 16, 40
+#: Minimum number of channels and filters for Winograd's algorithm.
+_MIN_CHANNELS = 16
+#: Lanes of vectors with AVX-512.
+_LANES = 16
+#: Maximum predicted time of Winograd's algorithm, relative to onnxruntime: for kernels, and instead of direct sums.
+_FASTER, _AS_FAST = 0.95, 1.05
 #: Size of spatial axes of unknown size.
-_TYPICAL = 64
+_TYPICAL = {3: 1000, 4: 64, 5: 16}
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,13 @@ def is_faster(match: Match, cx: Context) -> bool:
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
     found: ConvParameters = match.parameters
-    if ir.constant_of(weights) is None or not _is_known(match.results[0], cx):
+    if not _is_fixed(weights) or not _is_known(match.results[0], cx):
         return False
     shape, sizes = _ints(cx.shape(weights)), _sizes(cx.shape(x))
     filters, depth = shape[0], math.prod(shape[1:])
     points = math.prod(_out(found, sizes[2:]))
     if found.winograd:
-        return filters >= 32 or points >= 4096
+        return _winograd_ratio(found, shape, sizes) <= _FASTER
     if found.groups > 1:
         return len(sizes) != 4 and math.prod(found.kernel) >= 16
     if len(sizes) == 4:  # in onnxruntime's blocked layout, which is as fast, or by its matrices of patches
@@ -69,6 +74,14 @@ def is_faster(match: Match, cx: Context) -> bool:
     if depth == 1 or filters == 1:
         return depth >= 16 and points >= 16
     return points <= 16 and sizes[0] > 1
+
+
+def _is_fixed(value: ir.Value) -> bool:
+    """Whether ``value`` is a constant, or one that onnxruntime folds when it creates a session."""
+    node = value.producer()
+    if node is not None and (node.domain, node.op_type) == ("", "ConstantOfShape"):
+        return node.inputs[0] is not None and ir.constant_of(node.inputs[0]) is not None
+    return ir.constant_of(value) is not None
 
 
 def _is_known(value: ir.Value, cx: Context) -> bool:
@@ -138,36 +151,53 @@ def _with_algorithm(
     found: ConvParameters, shape: tuple[int, ...], dims: Sequence[Dim | None]
 ) -> ConvParameters:
     """``found`` with the algorithm for weights of ``shape`` and an input of ``dims``."""
-    wide, tall = _transformed(found, dims)
-    out = _out(found, _sizes(dims)[2:])
-    if not wide or shape[0] < _MIN_FILTERS or shape[1] < _MIN_CHANNELS or found.groups > 1:
+    if found.groups > 1 or min(shape[:2]) < _MIN_CHANNELS or not _transformed(found, dims):
         return found
-    tiles = math.prod(out) / (4 if tall else 2)
-    if tiles < _MIN_TILES or (not tall and min(shape[0], shape[1]) < 64):
+    if _winograd_ratio(found, shape, _sizes(dims)) > _AS_FAST:
         return found
-    return ConvParameters(**{**vars(found), "winograd": True})
+    return replace(found, winograd=True)
 
 
-def _transformed(found: ConvParameters, dims: Sequence[Dim | None]) -> tuple[bool, bool]:
-    """Whether Winograd's algorithm applies to the last axis with several taps, and to the one before it."""
+def _winograd_ratio(found: ConvParameters, shape: Sequence[int], sizes: Sequence[int]) -> float:
+    """The predicted time of Winograd's algorithm, relative to onnxruntime's direct convolution.
+
+    The time is that of the products, at nearly the same share of the peak, and of the transforms of a vector of
+    tiles, which take the time of about 200 products for each channel, and of about 80 for each filter.
+    """
+    axes = [axis for axis, taps in enumerate(found.kernel) if taps > 1]
+    out = _out(found, sizes[2:])
+    tiles, products = math.prod(out), 1.0
+    for axis in axes:
+        taps = found.kernel[axis]
+        tiles = -(-tiles // 2)
+        products *= (3 * -(-taps // 3) + taps // 3) / (2 * taps)
+    row = max(1, -(-out[axes[-1]] // 2))
+    if not tiles:
+        return math.inf
+    vectors, fill = -(-tiles // _LANES) * _LANES / tiles, -(-row // _LANES) * _LANES / row
+    return 1.12 * products * vectors + 5 * fill / shape[0] + 2 / shape[1]
+
+
+def _transformed(found: ConvParameters, dims: Sequence[Dim | None]) -> bool:
+    """Whether Winograd's algorithm applies to the last axis, or the last two axes; others have one tap."""
     axes = list(range(len(found.kernel)))
     while len(axes) > 1 and found.kernel[axes[-1]] == 1 and dims[2 + axes[-1]] == 1:
         axes.pop()
     rank = len(found.kernel)
     if any(stride > 1 for stride in found.strides) or any(dilation > 1 for dilation in found.dilations):
-        return False, False
+        return False
     if found.auto_pad != "NOTSET":
-        return False, False
+        return False
     for axis in range(rank):
         if found.kernel[axis] == 1 and (found.pads[axis] or found.pads[rank + axis]):
-            return False, False
+            return False
         if found.kernel[axis] > 1 and max(found.pads[axis], found.pads[rank + axis]) >= found.kernel[axis]:
-            return False, False
+            return False
     transformed = [axis for axis in axes[-2:] if found.kernel[axis] >= 3]
     others = [axis for axis in range(rank) if axis not in transformed]
     if any(found.kernel[axis] > 1 for axis in others) or axes[-1] not in transformed:
-        return False, False
-    return True, len(transformed) > 1
+        return False
+    return True
 
 
 def _ints(shape: Sequence[Dim] | None) -> list[int]:
@@ -175,7 +205,8 @@ def _ints(shape: Sequence[Dim] | None) -> list[int]:
 
 
 def _sizes(shape: Sequence[Dim | None] | None) -> list[int]:
-    return [typical_size(dim) or _TYPICAL if dim is not None else _TYPICAL for dim in shape or ()]
+    typical = _TYPICAL.get(len(shape or ()), 1)
+    return [dim if isinstance(dim, int) else typical for dim in shape or ()]
 
 
 def _out(found: ConvParameters, sizes: Sequence[int]) -> list[int]:

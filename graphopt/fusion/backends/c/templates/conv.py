@@ -146,10 +146,23 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
         yield "        return 1;"
         yield "    }"
         yield f"    const int64_t chunks = go_{self.kind}_plan(&run->conv, offset);"
-        yield f"    go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
+        yield from self._chunks()
         yield "    free(offset);"
         yield "    run->failed = conv->failed;"
         yield from self.memory_check()
+
+    def _chunks(self) -> Iterator[str]:
+        """Statements that run all chunks."""
+        if not self.parameters.winograd:
+            yield f"    go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
+            return
+        yield "    if (go_winograd_share(&run->conv)) {"
+        yield "        go_parallel(call, go_winograd_transform, &run->conv, (size_t)run->conv.transforms);"
+        yield f"        if (!conv->failed) go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
+        yield "    } else {"
+        yield "        conv->failed = 1;"
+        yield "    }"
+        yield "    free(run->conv.inputs);"
 
 
 def _float(value: float) -> str:

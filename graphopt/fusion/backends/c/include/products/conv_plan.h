@@ -3,7 +3,7 @@
    output, or adjacent filters where the rows of the output are short. */
 
 enum {
-    GO_CONV_SUM = 256,       /* products summed up in registers, before they are added to the sum in memory */
+    GO_CONV_SUM = 128,       /* products summed up in registers, before they are added to the sum in memory */
     GO_CONV_BUFFER = 65536,  /* floats of the copy of the input that a chunk reads */
     GO_CONV_POINTS = 192,    /* positions of a chunk whose vectors hold filters */
     GO_CONV_WORK = 1 << 23,  /* multiply-adds of a chunk, at most where it can be divided */

@@ -4,7 +4,13 @@
    transform. Tiles are 2 outputs wide, and vectors hold adjacent tiles. Where a result is not finite, a difference of
    inputs may have overflowed, or infinities of other outputs' inputs may have become NaN: it is computed directly. */
 
-enum { GO_WINOGRAD_BUFFER = 1 << 18 /* floats of the transformed input of a chunk */ };
+enum {
+    GO_WINOGRAD_SUM = 64,         /* like GO_CONV_SUM: fewer, as the transforms round as well */
+    GO_WINOGRAD_BUFFER = 1 << 17, /* floats of the transformed input of a chunk */
+    GO_WINOGRAD_BLOCKS = 4,       /* blocks of tiles below which threads share transformed inputs */
+    GO_WINOGRAD_CHANNELS = 16,
+    GO_WINOGRAD_FILTERS = 32,     /* filters of a chunk then */
+};
 
 typedef struct {
     go_conv c; /* of one channel: its positions are tiles, its stride is 2, and its taps are those that tiles read */
@@ -14,10 +20,14 @@ typedef struct {
     int tall;                      /* whether the height is transformed */
     int64_t *offset, depth[2][2]; /* of sums, with and without the last sets */
     int64_t width, apart;          /* floats between transformed channels, and between elements of the transform */
+    float *inputs;                 /* transformed inputs of all chunks, if there are few; otherwise NULL */
+    int64_t transforms;            /* chunks of these transforms, of GO_WINOGRAD_CHANNELS each */
 } go_winograd;
 
 /* Sums of transformed products with the transform's last row leave out a set of less than three taps, which is 0. */
-GO_INLINE int64_t go_winograd_sets(int64_t taps, int element) { return element == 3 ? taps / 3 : go_conv_parts(taps, 3); }
+GO_INLINE int64_t go_winograd_sets(int64_t taps, int element) {
+    return element == 3 ? taps / 3 : go_conv_parts(taps, 3);
+}
 
 /* Floats of the packed weights of a filter. */
 static int64_t go_winograd_depth(int64_t channels, int64_t height, int64_t width) {
@@ -30,7 +40,8 @@ static int64_t go_winograd_depth(int64_t channels, int64_t height, int64_t width
 
 static size_t go_winograd_packed(int64_t filters, int64_t channels, int64_t height, int64_t width) {
     const int64_t lanes = go_conv_lanes(filters);
-    return (size_t)(go_conv_parts(filters, lanes) * lanes * go_winograd_depth(channels, height, width)) * sizeof(float);
+    const int64_t rows = go_conv_parts(filters, lanes) * lanes;
+    return (size_t)(rows * go_winograd_depth(channels, height, width)) * sizeof(float);
 }
 
 /* The coefficient of a tap for an element of the transform. */
@@ -78,12 +89,13 @@ static int64_t go_winograd_plan(go_winograd *w, int64_t *offset) {
     }
     if (!c->points || !c->batch || !c->filters) return 0;
     const int64_t sets = w->sets[0] * w->sets[1], elements = w->tall ? 16 : 4;
-    const int64_t most = GO_WINOGRAD_BUFFER / (elements * sets * (w->channels + 1)), tile = GO_CONV_COLUMNS * LANES_w;
+    const int64_t tile = GO_CONV_COLUMNS * LANES_w; /* rows of a plane rarely are multiples of it: they need more room */
+    const int64_t most = GO_WINOGRAD_BUFFER * (1 + w->tall) / (elements * sets * (w->channels + 1));
     for (int axis = 0; axis < 3; axis++) c->block[axis] = c->out[axis];
     for (;;) {
         const int64_t tiles = c->block[0] * c->block[1] * c->block[2];
         const double work = (double)(tiles * w->filters) * (double)(w->channels * elements * sets);
-        if (tiles <= tile || (tiles <= most && (work <= GO_CONV_WORK || tiles < 2 * tile))) break;
+        if (tiles <= tile || (tiles <= most && (work <= GO_CONV_WORK / 4 || tiles < 4 * tile))) break;
         const int axis = c->block[0] > 1 ? 0 : c->block[1] > 1 ? 1 : 2;
         const int64_t half = go_conv_parts(c->block[axis], 2);
         c->block[axis] = axis < 2 ? half : go_conv_parts(half, tile) * tile;
@@ -94,12 +106,11 @@ static int64_t go_winograd_plan(go_winograd *w, int64_t *offset) {
         c->blocks[axis] = go_conv_parts(c->out[axis], c->block[axis]);
         chunks *= c->blocks[axis];
     }
-    /* Parts of the filters, each of which transforms the input again. */
-    const int64_t lanes = go_conv_lanes(w->filters), least = 64;
-    c->part = w->filters;
-    if (chunks < 4) c->part = go_conv_parts(go_conv_parts(w->filters, go_conv_parts(4, chunks)), least) * least;
-    c->part = go_conv_least(go_conv_parts(c->part, lanes) * lanes, w->filters);
+    /* Few blocks: their inputs are transformed first, by parts of the channels, and then read by parts of the filters. */
+    const int shared = chunks < GO_WINOGRAD_BLOCKS && w->filters > GO_WINOGRAD_FILTERS;
+    c->part = shared ? GO_WINOGRAD_FILTERS : w->filters;
     c->parts = go_conv_parts(w->filters, c->part);
+    w->transforms = shared ? chunks * go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS) : 0;
     go_conv_layout(c);
     w->width = (go_conv_parts(c->block[0] * c->block[1] * c->block[2], LANES_w) + 1) * LANES_w;
     if (w->width % 256 == 0) w->width += LANES_w;
@@ -233,9 +244,9 @@ GO_INLINE void go_winograd_blocks(const go_winograd *w, const float *image, int6
             int number_of_columns = columns;
             for (int k = 0; k < (tall ? 16 : 4); k++) {
                 const int i = tall && k / 4 == 3, j = k % 4 == 3;
-                number_of_columns = go_conv_block(w->offset + (i * 2 + j) * w->channels * sets, w->depth[i][j],
-                                                  v + k * w->apart + t, weights, lanes, NULL, some,
-                                                  columns, sums + k * cell);
+                const int64_t *offset = w->offset + (i * 2 + j) * w->channels * sets;
+                number_of_columns = go_conv_block(offset, w->depth[i][j], GO_WINOGRAD_SUM, v + k * w->apart + t, weights,
+                                                  lanes, NULL, some, columns, sums + k * cell);
                 weights += w->depth[i][j] * lanes;
             }
             const int64_t apart = number_of_columns * LANES_w;
@@ -267,34 +278,70 @@ GO_INLINE void go_winograd_blocks(const go_winograd *w, const float *image, int6
     }
 }
 
-/* A chunk: a block of tiles of an image. */
+/* The block of tiles with a number; returns the number of its image. */
+static int64_t go_winograd_block(const go_winograd *w, int64_t number, int64_t *start, int64_t *block) {
+    const go_conv *c = &w->c;
+    for (int axis = 2; axis >= 0; axis--) {
+        start[axis] = number % c->blocks[axis] * c->block[axis];
+        block[axis] = go_conv_least(c->block[axis], c->out[axis] - start[axis]);
+        number /= c->blocks[axis];
+    }
+    return number;
+}
+
+/* Floats of the transformed input of a block. */
+GO_INLINE int64_t go_winograd_floats(const go_winograd *w) { return (w->tall ? 16 : 4) * w->apart + LANES_w; }
+
+/* Channels first ... end - 1 of a block, transformed to v; `copy` has room for one of them. */
+static void go_winograd_channels(const go_winograd *w, int64_t image, const int64_t *start, const int64_t *block,
+                                 int64_t first, int64_t end, float *copy, float *v) {
+    const int64_t size = w->in[0] * w->in[1] * w->in[2];
+    for (int64_t channel = first; channel < end; channel++) {
+        go_conv_copy(&w->c, w->c.x + (image * w->channels + channel) * size, start, copy);
+        if (w->tall) go_winograd_forward(w, copy, block, 1, v + channel * w->width);
+        else go_winograd_forward(w, copy, block, 0, v + channel * w->width);
+    }
+}
+
+/* Makes room for the transformed inputs, if they are shared; whether there is memory. */
+static int go_winograd_share(go_winograd *w) {
+    if (!w->transforms) return 1;
+    const int64_t blocks = w->transforms / go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS);
+    return (w->inputs = malloc((size_t)(blocks * go_winograd_floats(w)) * sizeof(float))) != NULL;
+}
+
+/* A chunk of the transforms of shared inputs. */
+__attribute__((unused)) static void go_winograd_transform(void *data, size_t chunk) {
+    go_winograd *const w = data;
+    int64_t start[3], block[3];
+    const int64_t parts = go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS), number = (int64_t)chunk / parts;
+    const int64_t image = go_winograd_block(w, number, start, block);
+    const int64_t first = (int64_t)chunk % parts * GO_WINOGRAD_CHANNELS;
+    const int64_t end = go_conv_least(first + GO_WINOGRAD_CHANNELS, w->channels);
+    float *copy = malloc((size_t)(w->c.plane + LANES_w) * sizeof(float));
+    if (copy) go_winograd_channels(w, image, start, block, first, end, copy, w->inputs + number * go_winograd_floats(w));
+    else w->c.failed = 1;
+    free(copy);
+}
+
+/* A chunk of the products: a block of tiles of an image, and a part of the filters. */
 GO_INLINE void go_winograd_chunk(go_winograd *w, size_t chunk, void (*finish)(void *, int64_t, int64_t, const void *),
                                  void *data) {
     go_conv *c = &w->c;
-    int64_t at = (int64_t)chunk, start[3], block[3];
-    const int64_t first = at % c->parts * c->part, end = go_conv_least(first + c->part, w->filters);
-    at /= c->parts;
-    for (int axis = 2; axis >= 0; axis--) {
-        start[axis] = at % c->blocks[axis] * c->block[axis];
-        block[axis] = go_conv_least(c->block[axis], c->out[axis] - start[axis]);
-        at /= c->blocks[axis];
-    }
-    const int64_t elements = w->tall ? 16 : 4, all = elements * w->apart + LANES_w;
-    const int64_t plane = c->plane + LANES_w, size = w->in[0] * w->in[1] * w->in[2];
-    const int64_t cell = GO_CONV_FILTERS * GO_CONV_COLUMNS * LANES_w;
-    float *memory = malloc((size_t)(plane + all + elements * cell) * sizeof(float));
+    int64_t start[3], block[3];
+    const int64_t first = (int64_t)chunk % c->parts * c->part, end = go_conv_least(first + c->part, w->filters);
+    const int64_t number = (int64_t)chunk / c->parts, image = go_winograd_block(w, number, start, block);
+    const int64_t own = w->inputs ? 0 : go_winograd_floats(w) + c->plane + LANES_w;
+    const int64_t sums = (w->tall ? 16 : 4) * GO_CONV_FILTERS * GO_CONV_COLUMNS * LANES_w;
+    float *memory = malloc((size_t)(sums + own) * sizeof(float));
     if (!memory) {
         c->failed = 1;
         return;
     }
-    float *sums = memory, *v = sums + elements * cell, *copy = v + all;
-    const float *image = c->x + at * w->channels * size;
-    for (int64_t channel = 0; channel < w->channels; channel++) {
-        go_conv_copy(c, image + channel * size, start, copy);
-        if (w->tall) go_winograd_forward(w, copy, block, 1, v + channel * w->width);
-        else go_winograd_forward(w, copy, block, 0, v + channel * w->width);
-    }
-    if (w->tall) go_winograd_blocks(w, image, at, start, block, first, end, 1, v, sums, finish, data);
-    else go_winograd_blocks(w, image, at, start, block, first, end, 0, v, sums, finish, data);
+    float *v = w->inputs ? w->inputs + number * go_winograd_floats(w) : memory + sums;
+    if (!w->inputs) go_winograd_channels(w, image, start, block, 0, w->channels, v + go_winograd_floats(w), v);
+    const float *x = c->x + image * w->channels * w->in[0] * w->in[1] * w->in[2];
+    if (w->tall) go_winograd_blocks(w, x, image, start, block, first, end, 1, v, memory, finish, data);
+    else go_winograd_blocks(w, x, image, start, block, first, end, 0, v, memory, finish, data);
     free(memory);
 }
