@@ -24,7 +24,8 @@ _ACTIVATIONS = {"": 0, "Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "Hard
 _MIN_CHANNELS = 16
 #: Lanes of vectors with AVX-512.
 _LANES = 16
-#: Maximum predicted time of Winograd's algorithm, relative to onnxruntime: for kernels, and instead of direct sums.
+#: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
+#: sums.
 _FASTER, _AS_FAST = 0.95, 1.05
 #: Size of spatial axes of unknown size.
 _TYPICAL = {3: 1000, 4: 64, 5: 16}
@@ -161,8 +162,8 @@ def _with_algorithm(
 def _winograd_ratio(found: ConvParameters, shape: Sequence[int], sizes: Sequence[int]) -> float:
     """The predicted time of Winograd's algorithm, relative to onnxruntime's direct convolution.
 
-    The time is that of the products, at nearly the same share of the peak, and of the transforms of a vector of
-    tiles, which take the time of about 200 products for each channel, and of about 80 for each filter.
+    The time is that of the products, at nearly the same share of the peak, and of the transforms of a vector
+    of tiles, which take the time of about 200 products for each channel, and of about 80 for each filter.
     """
     axes = [axis for axis, taps in enumerate(found.kernel) if taps > 1]
     out = _out(found, sizes[2:])
@@ -195,9 +196,7 @@ def _transformed(found: ConvParameters, dims: Sequence[Dim | None]) -> bool:
             return False
     transformed = [axis for axis in axes[-2:] if found.kernel[axis] >= 3]
     others = [axis for axis in range(rank) if axis not in transformed]
-    if any(found.kernel[axis] > 1 for axis in others) or axes[-1] not in transformed:
-        return False
-    return True
+    return axes[-1] in transformed and all(found.kernel[axis] == 1 for axis in others)
 
 
 def _ints(shape: Sequence[Dim] | None) -> list[int]:

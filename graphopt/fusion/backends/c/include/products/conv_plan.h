@@ -98,7 +98,7 @@ GO_INLINE int64_t go_conv_period(const go_conv *c, int axis) {
     return c->by_position ? c->stride[axis] / go_conv_gcd(c->stride[axis], c->dilation[axis]) : 1;
 }
 
-/* The layout of the input that a chunk reads: for vectors of positions, elements a stride apart are next to each other. */
+/* The layout of the input that a chunk reads: for vectors of positions, elements a stride apart are adjacent. */
 static void go_conv_layout(go_conv *c) {
     int64_t plane = 1;
     for (int axis = 2; axis >= 0; axis--) {

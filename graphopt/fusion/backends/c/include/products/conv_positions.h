@@ -5,10 +5,11 @@ typedef struct {
     int64_t lane, count, at;
 } go_conv_run;
 
-/* to[row][column] = sum of `depth` products, of `span` at a time in registers: `rows` filters, whose weights are `lanes` apart, by `columns` vectors of
-   positions. The bias has `filters` elements, or is NULL. */
-GO_INLINE void go_conv_sums(const int64_t *offset, int64_t depth, int64_t span, const float *x, const float *weights, int64_t lanes,
-                            const float *bias, int64_t filters, const int rows, const int columns, float *to) {
+/* to[row][column] = sum of `depth` products, of `span` at a time in registers: `rows` filters, whose weights are
+   `lanes` apart, by `columns` vectors of positions. The bias has `filters` elements, or is NULL. */
+GO_INLINE void go_conv_sums(const int64_t *offset, int64_t depth, int64_t span, const float *x, const float *weights,
+                            int64_t lanes, const float *bias, int64_t filters, const int rows, const int columns,
+                            float *to) {
     for (int64_t from = 0; from == 0 || from < depth; from += span) {
         const int64_t end = go_conv_least(depth, from + span);
         f32_w sum[8][8];
@@ -128,8 +129,9 @@ GO_INLINE void go_conv_positions(const go_conv *c, const float *x, int64_t image
                 const int64_t step = go_conv_least(go_conv_least(most, first + count - k), most - k % most);
                 const float *weights = c->weights + group * packed + k / lanes * lanes * c->depth + k % lanes;
                 const int columns = (int)go_conv_parts(width + shift, LANES_w);
-                const int wide = go_conv_block(c->offset, c->depth, GO_CONV_SUM, from - shift, weights, lanes,
-                                               c->bias ? c->bias + group * c->filters + k : NULL, step, columns, values);
+                const float *bias = c->bias ? c->bias + group * c->filters + k : NULL;
+                const int wide = go_conv_block(c->offset, c->depth, GO_CONV_SUM, from - shift, weights, lanes, bias, step,
+                                               columns, values);
                 for (int64_t f = 0; f < step; f++) {
                     const int64_t at = ((image * c->groups + group) * c->filters + k + f) * c->points;
                     for (int n = 0; n < number; n++)
