@@ -27,8 +27,8 @@ _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
 #: sums.
 _FASTER, _AS_FAST = 0.95, 1.05
-#: Size of spatial axes of unknown size.
-_TYPICAL = {3: 1000, 4: 64, 5: 16}
+#: Size of spatial axes of unknown size, by rank: a signal may be short, for which only direct sums are fast.
+_TYPICAL = {3: 16, 4: 64, 5: 16}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def is_faster(match: Match, cx: Context) -> bool:
         return filters < 4 and depth >= 9
     if depth == 1 or filters == 1:
         return depth >= 16 and points >= 16
-    return points <= 16 and sizes[0] > 1
+    return points <= 16
 
 
 def _is_fixed(value: ir.Value) -> bool:

@@ -40,10 +40,13 @@ GO_INLINE int64_t go_conv_rows(int64_t vectors) {
 #endif
 }
 
+/* The same for a block of registers, of which `rows` positions or fewer are needed. */
 static void go_conv_dot(const go_conv *c, const float *x, const int64_t *at, const float *weights, int64_t from,
-                        int64_t end, int64_t vectors, float *to) {
+                        int64_t end, int64_t vectors, int64_t rows, float *to) {
 #if GO_LEVEL == 4
-    if (vectors == 4) go_conv_dots(c, x, at, weights, from, end, 6, 4, to);
+    if (vectors == 4 && rows <= 2) go_conv_dots(c, x, at, weights, from, end, 2, 4, to);
+    else if (vectors == 4 && rows <= 4) go_conv_dots(c, x, at, weights, from, end, 4, 4, to);
+    else if (vectors == 4) go_conv_dots(c, x, at, weights, from, end, 6, 4, to);
     else if (vectors == 3) go_conv_dots(c, x, at, weights, from, end, 8, 3, to);
     else if (vectors == 2) go_conv_dots(c, x, at, weights, from, end, 12, 2, to);
     else go_conv_dots(c, x, at, weights, from, end, 12, 1, to);
@@ -76,12 +79,13 @@ GO_INLINE void go_conv_filters(const go_conv *c, const float *x, int64_t image, 
         const int64_t some = go_conv_least(GO_CONV_VECTORS * LANES_w, first + count - k);
         const int64_t vectors = go_conv_parts(some, LANES_w), rows = go_conv_rows(vectors), wide = vectors * LANES_w;
         const float *weights = c->weights + group * packed + k * c->depth;
-        for (int64_t p = 0; p < go_conv_parts(all, rows) * rows; p++)
-            for (int64_t f = 0; f < wide; f++) sums[p * wide + f] = bias && f < some ? bias[k + f] : 0;
+        for (int64_t f = 0; f < wide; f++) sums[f] = bias && f < some ? bias[k + f] : 0;
+        for (int64_t p = 1; p < go_conv_parts(all, rows) * rows; p++)
+            memcpy(sums + p * wide, sums, (size_t)wide * sizeof(float));
         for (int64_t from = 0; from < c->depth; from += GO_CONV_SUM) {
             const int64_t end = go_conv_least(c->depth, from + GO_CONV_SUM);
             for (int64_t p = 0; p < all; p += rows)
-                go_conv_dot(c, x, at + p, weights, from, end, vectors, sums + p * wide);
+                go_conv_dot(c, x, at + p, weights, from, end, vectors, all - p, sums + p * wide);
         }
         for (int64_t n = 0; n < images; n++) {
             go_conv_transpose(sums + n * points * wide, points, wide, turned);

@@ -208,18 +208,21 @@ static int64_t go_conv_plan(go_conv *c, int64_t *offset) {
     }
     const int64_t part = c->pitch[0] * c->length[0];
     phase[2] = part, phase[1] = phase[2] * c->phases[2], phase[0] = phase[1] * c->phases[1];
-    for (int64_t channel = 0; channel < c->channels; channel++)
-        for (int64_t z = 0; z < c->kernel[0]; z++)
-            for (int64_t y = 0; y < c->kernel[1]; y++)
-                for (int64_t x = 0; x < c->kernel[2]; x++) {
-                    const int64_t tap[3] = {z, y, x};
-                    int64_t at = channel * c->plane;
-                    for (int axis = 0; axis < 3; axis++)
-                        at += tap[axis] % period[axis] * phase[axis]
-                            + tap[axis] * c->dilation[axis] / stride[axis] * c->pitch[axis];
-                    c->offset[r++] = at;
-                    if (at > c->reach) c->reach = at;
+    for (int64_t z = 0; z < c->kernel[0]; z++)
+        for (int64_t y = 0; y < c->kernel[1]; y++)
+            for (int64_t x = 0; x < c->kernel[2]; x++) {
+                const int64_t tap[3] = {z, y, x};
+                int64_t at = 0;
+                for (int axis = 0; axis < 3; axis++) {
+                    if (tap[axis] == 0) continue;
+                    at += tap[axis] % period[axis] * phase[axis]
+                        + tap[axis] * c->dilation[axis] / stride[axis] * c->pitch[axis];
                 }
+                c->offset[r++] = at;
+                if (at > c->reach) c->reach = at;
+            }
+    for (; r < c->depth; r++) c->offset[r] = c->offset[r - c->taps] + c->plane;
+    if (c->channels > 1) c->reach += (c->channels - 1) * c->plane;
     return go_conv_parts(c->batch, c->images) * c->groups * c->blocks[0] * c->blocks[1] * c->blocks[2] * c->parts;
 }
 
