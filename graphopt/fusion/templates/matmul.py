@@ -1,7 +1,7 @@
 """MatMul, Gemm and FusedMatMul of floats, with the transpositions of their operands.
 
-The schedule is that of Goto and van de Geijn (Anatomy of high-performance matrix multiplication, 2008): tiles of
-registers, constant operands packed once, and the epilogue on tiles that are in a cache.
+The schedule is that of Goto and van de Geijn (Anatomy of high-performance matrix multiplication, 2008): tiles
+of registers, constant operands packed once, and the epilogue on tiles that are in a cache.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def is_faster(match: Match, cx: Context) -> bool:
 def _has_epilogue(match: Match, cx: Context) -> bool:
     """Whether the template saves passes over the result that take longer than its call.
 
-    A cheap operator that onnxruntime runs after the product takes as long as the template is slower, so that two
-    are needed. Those that onnxruntime fuses into the product do not count.
+    A cheap operator that onnxruntime runs after the product takes as long as the template is slower, so that
+    two are needed. Those that onnxruntime fuses into the product do not count.
     """
     count = 0
     (value,) = match.results
@@ -82,9 +82,13 @@ def _has_epilogue(match: Match, cx: Context) -> bool:
 
 
 #: Operators whose passes take longer in onnxruntime than as an epilogue.
-_SLOW = frozenset({"Gelu", "BiasGelu", "FastGelu", "Mish", "HardSwish", "Softplus", "Erf", "Add", "Sum", "Tanh"})
+_SLOW = frozenset(
+    {"Gelu", "BiasGelu", "FastGelu", "Mish", "HardSwish", "Softplus", "Erf", "Add", "Sum", "Tanh"}
+)
 #: Operators that take about as long.
-_CHEAP = frozenset({"QuickGelu", "Swish", "Sigmoid", "Relu", "LeakyRelu", "Mul", "Sub", "Div", "Cast", "Clip"})
+_CHEAP = frozenset(
+    {"QuickGelu", "Swish", "Sigmoid", "Relu", "LeakyRelu", "Mul", "Sub", "Div", "Cast", "Clip"}
+)
 
 
 def _ordered(value: ir.Value, order: Sequence[int], cx: Context) -> list[int]:

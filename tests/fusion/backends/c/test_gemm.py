@@ -113,7 +113,9 @@ def test_products_equal_those_in_double_precision(units: Unit, name: str, consta
 @pytest.mark.parametrize("name", ["matrices", "batch", "gemm", "transposed heads", "column"])
 def test_products_propagate_nan_and_infinity(units: Unit, name: str) -> None:
     text, reference = CASES[name]
-    for (m, k, n), value in itertools.product([(15, 9, 33), (1, 40, 20), (4, 17, 3)], (np.nan, np.inf, -np.inf)):
+    for (m, k, n), value in itertools.product(
+        [(15, 9, 33), (1, 40, 20), (4, 17, 3)], (np.nan, np.inf, -np.inf)
+    ):
         for operand in (0, 1):
             given = operands(text, m, k, n)
             given[operand].reshape(-1)[given[operand].size // 2] = value
@@ -156,6 +158,3 @@ def test_errors_are_at_most_twice_those_of_onnxruntime(units: Unit) -> None:
         for constant in (False, True):
             (found,) = units.run(list(CASES).index("matrices"), given, constant=constant)
             assert np.sqrt(np.mean((found - expected) ** 2)) <= 2 * np.sqrt(np.mean((other - expected) ** 2))
-
-
-

@@ -96,7 +96,9 @@ class MatMulPrinter(TemplatePrinter):
             rows, columns = self._parameters.orders[_B]
             strides = "dims[1], 1" if columns == 1 else "1, dims[1]"
             text = f"""\
-static size_t {name}_size(const int64_t *dims) {{ return go_gemm_packed_size(dims[{rows}], dims[{columns}]); }}
+static size_t {name}_size(const int64_t *dims) {{
+    return go_gemm_packed_size(dims[{rows}], dims[{columns}]);
+}}
 static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
     go_gemm_pack(from, dims[{rows}], dims[{columns}], {strides}, to);
 }}
@@ -123,7 +125,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             rank = len(port.dims)
             values["c"] = "run->in[2]"
             values["c_n"] = f"in2[{rank - 1}] == 1 ? 0 : 1" if rank else "0"
-            values["c_m"] = f"in2[0] == 1 ? 0 : in2[1]" if rank > 1 else "0"
+            values["c_m"] = "in2[0] == 1 ? 0 : in2[1]" if rank > 1 else "0"
         if self.is_direct:
             values["out"] = "run->out[0]"
         for name, value in values.items():
