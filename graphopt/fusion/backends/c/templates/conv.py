@@ -33,7 +33,8 @@ class ConvPrinter(TemplatePrinter):
 
     @property
     def headers(self) -> tuple[str, ...]:  # type: ignore[override]
-        names = ("conv_plan", "conv_positions", "conv_filters", self.kind)
+        last = ("winograd",) if self.parameters.winograd else ("conv_filters", "conv")
+        names = ("conv_plan", "conv_positions", *last)
         return tuple(f"products/{name}.h" for name in names)
 
     @property

@@ -51,9 +51,11 @@ static void go_conv_dot(const go_conv *c, const float *x, const int64_t *at, con
     else if (vectors == 2) go_conv_dots(c, x, at, weights, from, end, 12, 2, to);
     else go_conv_dots(c, x, at, weights, from, end, 12, 1, to);
 #elif GO_LEVEL == 3
+    (void)rows;
     if (vectors == 2) go_conv_dots(c, x, at, weights, from, end, 6, 2, to);
     else go_conv_dots(c, x, at, weights, from, end, 12, 1, to);
 #else
+    (void)rows;
     if (vectors == 2) go_conv_dots(c, x, at, weights, from, end, 4, 2, to);
     else go_conv_dots(c, x, at, weights, from, end, 8, 1, to);
 #endif

@@ -56,13 +56,14 @@ GO_INLINE void go_conv_axis(go_conv *c, int axis, int64_t in, int64_t kernel, in
     c->pad[axis] = before;
 }
 
-static size_t go_conv_packed(int64_t groups, int64_t filters, int64_t depth) {
+__attribute__((unused)) static size_t go_conv_packed(int64_t groups, int64_t filters, int64_t depth) {
     const int64_t lanes = go_conv_lanes(filters);
     return (size_t)(groups * go_conv_parts(filters, lanes) * lanes * depth) * sizeof(float);
 }
 
 /* [group][filters / lanes][depth][lanes] */
-static void go_conv_pack(const float *from, int64_t groups, int64_t filters, int64_t depth, float *to) {
+__attribute__((unused)) static void go_conv_pack(const float *from, int64_t groups, int64_t filters, int64_t depth,
+                                                 float *to) {
     const int64_t lanes = go_conv_lanes(filters);
     for (int64_t group = 0; group < groups; group++, from += filters * depth)
         for (int64_t first = 0; first < filters; first += lanes)
@@ -187,7 +188,7 @@ static void go_conv_choose(go_conv *c, int by_position) {
 }
 
 /* Sets all other members from the sizes; returns the number of chunks. `offset` has room for `depth` offsets. */
-static int64_t go_conv_plan(go_conv *c, int64_t *offset) {
+__attribute__((unused)) static int64_t go_conv_plan(go_conv *c, int64_t *offset) {
     c->points = c->out[0] * c->out[1] * c->out[2];
     go_conv_merge(c);
     c->taps = c->kernel[0] * c->kernel[1] * c->kernel[2];
@@ -293,11 +294,8 @@ GO_INLINE void go_conv_copy_row(float *to, int64_t count, const float *row, int6
 
 /* The channels of an image that a chunk reads, padded; for vectors of positions, by residues of the stride. */
 static void go_conv_copy(const go_conv *c, const float *image, const int64_t *start, float *to) {
-    int64_t period[3], step[3], size = c->in[0] * c->in[1] * c->in[2];
-    for (int axis = 0; axis < 3; axis++) {
-        period[axis] = go_conv_period(c, axis);
-        step[axis] = c->by_position ? c->stride[axis] : 1;
-    }
+    int64_t step[3], size = c->in[0] * c->in[1] * c->in[2];
+    for (int axis = 0; axis < 3; axis++) step[axis] = c->by_position ? c->stride[axis] : 1;
     for (int64_t channel = 0; channel < c->channels; channel++, image += size) {
         float *at = to + channel * c->plane;
         for (int64_t p = 0; p < c->phases[0]; p++)
