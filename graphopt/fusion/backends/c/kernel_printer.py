@@ -8,6 +8,7 @@ from graphopt.fusion.backends.c.bounds_checks import checks
 from graphopt.fusion.backends.c.schedule import TILE, schedule
 from graphopt.fusion.backends.c.segment_printer import SegmentPrinter
 from graphopt.fusion.backends.c.size_variables import SizeVariables, product
+from graphopt.fusion.backends.c.split_rows import may_split, row_parts, split_rows_text
 from graphopt.fusion.loops.ir import Kernel, Size
 from graphopt.fusion.template_kernel import NativeKernel
 
@@ -19,6 +20,7 @@ def kernel_text(kernel: Kernel) -> str:
     for _ in range(2):  # the first pass numbers the sizes
         printers = [SegmentPrinter(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
         texts = [printer.text() for printer in printers]
+        texts += [split_rows_text(printer) for printer in printers if may_split(printer)]
         run = "\n".join(_run(kernel, printers, sizes))
     if _common_item_count(printers):
         texts.append(_combined(kernel, len(printers)))
@@ -37,6 +39,8 @@ typedef struct {{
     const void *in[{max(len(kernel.inputs), 1)}];
     void *out[{max(len(kernel.outputs), 1)}];
     int64_t n[{max(len(sizes), 1)}], items[{segments}], step[{segments}], width[{segments}];
+    int64_t item, split, parts;
+    char *own;
     int far[{max(len(kernel.outputs), 1)}], failed;
 }} {kernel.name}_run;
 """
@@ -148,6 +152,8 @@ def _segment(kernel: Kernel, printer: SegmentPrinter) -> Iterator[str]:
     number = printer.number
     yield "    {"
     yield from _items(printer)
+    if may_split(printer):
+        yield from row_parts(printer, _weight(printer))
     yield f"        const int64_t step = go_step(run.items[{number}], {_weight(printer)});"
     yield f"        run.step[{number}] = step;"
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"

@@ -21,10 +21,15 @@ _FEWEST_LANES = 4
 class SegmentPrinter(PointPrinter):
     """Prints the function of a segment: ``static void NAME(void *run, size_t chunk)``."""
 
+    @property
+    def function(self) -> str:
+        """Its name."""
+        return f"{self.kernel.name}_{self.number}"
+
     def text(self) -> str:
         """The function."""
         inside = self._inside()
-        head = [f"static void {self.kernel.name}_{self.number}(void *data, size_t chunk) {{"]
+        head = [f"static void {self.function}(void *data, size_t chunk) {{"]
         head.append(f"    {self.kernel.name}_run *const run = data;")
         head += [f"    const int64_t n{index} = run->n[{index}];" for index in range(len(self.sizes))]
         for kind, ports in (("in", self.kernel.inputs), ("out", self.kernel.outputs)):
@@ -148,8 +153,13 @@ class SegmentPrinter(PointPrinter):
         with self._block("if (!own)"):
             self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
             self._line("return;")
-        at = "(char *)(((uintptr_t)own + 63) / 64 * 64)"
-        for index, width in zip(spilled, widths, strict=True):
+        self._place_buffers("own")
+
+    def _place_buffers(self, memory: str) -> None:
+        """Declare the buffers of ``row`` elements in ``memory``."""
+        at = f"(char *)(((uintptr_t){memory} + 63) / 64 * 64)"
+        for index in self.schedule.stage_plan.spilled:
+            width = self._variable(index).width
             self._line(f"char *const kept{self.buffers[index]} = {at};")
             at = f"kept{self.buffers[index]} + (row * {width} + 63) / 64 * 64"
 
@@ -193,9 +203,7 @@ class SegmentPrinter(PointPrinter):
 
     def _vector_loop(self, step: Stage, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
         plan = self.schedule
-        start, stop = "0", self.extent(plan.vector)
-        if plan.blocks:
-            start, stop = "block * width", "extent - block * width < width ? extent : (block + 1) * width"
+        start, stop = self._range()
         if self.period:
             self._line(f"int64_t turn = ({start}) % ({self.period});")
         step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
@@ -213,6 +221,12 @@ class SegmentPrinter(PointPrinter):
             self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
             self._point(step, sums | blocks, 1, "m")
         self._end_blocks(sums, blocks)
+
+    def _range(self) -> tuple[str, str]:
+        """The range of the vector loop in a stage."""
+        if self.schedule.blocks:
+            return "block * width", "extent - block * width < width ? extent : (block + 1) * width"
+        return "0", self.extent(self.schedule.vector)
 
     def _prefetch(self, step: Stage) -> None:
         """In the second stage, prefetch into the second-level cache the rows of the next work item.
