@@ -153,12 +153,12 @@ GO_INLINE void go_attention_tile(const go_attention *a, go_attention_memory *own
         for (int64_t i = 0; i < rows; i++)
             go_gemm_dots(count, depth, q + i * depth, k, a->k_row, own->scores + i * GO_ATTENTION_PITCH);
     } else {
-        go_gemm_row(rows, count, depth, q, depth, own->k, GO_GEMM_WIDE, depth * GO_GEMM_WIDE, own->scores,
+        go_gemm_row(rows, count, depth, q, depth, own->k, GO_GEMM_WIDE, depth * GO_GEMM_WIDE, NULL, own->scores,
                     GO_ATTENTION_PITCH);
     }
     go_attention_softmax(a, own, first, rows, at, count);
     float *part = at == 0 ? result : own->part;
-    go_gemm_row(rows, width, count, own->scores, GO_ATTENTION_PITCH, v, v_row, GO_GEMM_WIDE, part, width);
+    go_gemm_row(rows, width, count, own->scores, GO_ATTENTION_PITCH, v, v_row, GO_GEMM_WIDE, NULL, part, width);
     if (at == 0) return;
     for (int64_t i = 0; i < rows; i++) {
         const f32_w factor = splat_f32_w(own->factor[first + i]);
