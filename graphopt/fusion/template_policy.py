@@ -95,12 +95,13 @@ def _figures(found: ShapeClass, cx: Context) -> Grid | None:
 
 
 def shape_class(match: Match, cx: Context) -> ShapeClass | None:
-    """The figures that apply to ``match``; ``None`` if its types are unknown."""
-    anchor = next((node for node in match.nodes if has_template(node)), None)
+    """The figures that apply to ``match``; ``None`` if its types are unknown, or it has several anchors."""
+    anchors = [node for node in match.nodes if has_template(node)]
     value = match.operands[0] if match.operands else None
     dtype = None if value is None else cx.dtype(value)
-    if anchor is None or dtype is None:
+    if len(anchors) != 1 or dtype is None:
         return None
+    (anchor,) = anchors
     name = qualified_name(anchor)
     op = _FIGURES_OF.get(name, name)
     cost = cost_of(anchor, cx.facts)
