@@ -166,8 +166,10 @@ def _has_epilogue(node: ir.Node) -> bool:
 
 
 def _low_bits_case(node: ir.Node, cx: Context) -> str:
+    """The number of bits, and whether the product has one row."""
     bits = node.attributes.get("bits")
-    return f"{4 if bits is None else bits.as_int()} bits"
+    rows = product(_dims(node.outputs[0], cx)[:-1])
+    return f"{4 if bits is None else bits.as_int()} bits, {'1 row' if rows == 1 else 'rows'}"
 
 
 def _recurrent_case(node: ir.Node, cx: Context) -> str:

@@ -183,10 +183,14 @@ TEMPLATE_CASES: tuple[TemplateCase, ...] = (
         (16, 256, 256), (64, 256, 1024), (128, 768, 3072),
     ), "int8"),
     *(
-        TemplateCase("MatMulNBits", f"{bits} bits", _low_bits, (
-            (1, 256, 256, bits), (64, 256, 256, bits), (64, 256, 4000, bits),
+        TemplateCase("MatMulNBits", f"{bits} bits, {case}", _low_bits, tuple(
+            (rows, depth, columns, bits) for rows, depth, columns in sizes
         ))
         for bits in (4, 8)
+        for case, sizes in (
+            ("1 row", ((1, 256, 688), (1, 256, 4000))),
+            ("rows", ((16, 256, 688), (64, 256, 688), (64, 256, 4000))),
+        )
     ),
     *(
         TemplateCase(op, case, partial(_recurrent, op, gates), tuple(
