@@ -166,10 +166,11 @@ def _has_epilogue(node: ir.Node) -> bool:
 
 
 def _low_bits_case(node: ir.Node, cx: Context) -> str:
-    """The number of bits, and whether the product has one row."""
-    bits = node.attributes.get("bits")
+    """The number of bits, and whether the product has one row; products of int8 are a class of their own."""
+    bits, level = node.attributes.get("bits"), node.attributes.get("accuracy_level")
     rows = product(_dims(node.outputs[0], cx)[:-1])
-    return f"{4 if bits is None else bits.as_int()} bits, {'1 row' if rows == 1 else 'rows'}"
+    case = f"{4 if bits is None else bits.as_int()} bits, {'1 row' if rows == 1 else 'rows'}"
+    return f"{case} of int8" if level is not None and level.as_int() == 4 else case
 
 
 def _recurrent_case(node: ir.Node, cx: Context) -> str:

@@ -172,6 +172,19 @@ def test_each_product_with_weights_of_few_bits_has_a_template(nbits: Any) -> Non
     assert nbits[0].templates == ["nbits"] * len(_NBITS)
 
 
+@pytest.mark.parametrize(("rows", "is_taken"), [(1, False), (15, False), (16, True), (64, True)])
+def test_int8_products_of_many_rows_have_kernels(rows: int, is_taken: bool) -> None:
+    m = Model()
+    scales = np.ones(64 * 8, np.float32)
+    parts = [m.input("x", np.float32, rows, 256), m.constant(m.bytes("u", 64, 8, 16)), m.constant(scales)]
+    attributes = {"K": 256, "N": 64, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    m.output(m.node("MatMulNBits", parts, "y", domain="com.microsoft", **attributes), np.float32)
+    model = ir.from_proto(m.proto())
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups").run(model, cx)
+    assert len(kernels_of(model)) == int(is_taken)
+
+
 @pytest.mark.parametrize("level", cpu_levels())
 @pytest.mark.parametrize("rows", [(1, 1), (1, 2), (3, 1), (2, 2), (1, 5), (1, 13), (2, 50), (0, 3), (1, 0)])
 def test_products_with_weights_of_few_bits(nbits: Any, level: int, rows: tuple[int, int]) -> None:
