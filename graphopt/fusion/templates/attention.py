@@ -6,11 +6,12 @@ keys stay in a cache, after Dao et al., FlashAttention (2022).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.symbolic import typical_size
-from graphopt.context import Context
+from graphopt.context import Context, Dim
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
@@ -37,6 +38,7 @@ class AttentionParameters:
         is_boolean: whether the mask is true for keys to use; otherwise, it is added.
         is_zero: whether queries without keys have results of 0: no element of their mask exceeds the lowest
             float. Otherwise, the results are those of the softmax.
+        is_causal: whether query i uses keys 0 … i alone, of as many keys as queries.
     """
 
     heads: int
@@ -46,15 +48,15 @@ class AttentionParameters:
     scale: float | None = None
     is_boolean: bool = False
     is_zero: bool = False
+    is_causal: bool = False
 
 
 def is_faster(match: Match, cx: Context) -> bool:
     """By the ratios measured with onnxruntime 1.31 on AVX-512, 1 thread; see docs/kernels.md."""
     query = match.operands[QUERY]
     assert query is not None
-    axis = 2 if match.parameters.by_heads[QUERY] else 1
-    queries = typical_size((cx.shape(query) or (1, 1, 1))[axis]) or 1
-    if queries <= _FEW_QUERIES:
+    queries = typical_size(_length(match.operands, QUERY, match.parameters.by_heads, cx)) or 1
+    if queries <= _FEW_QUERIES or match.parameters.is_causal:
         return True
     if match.nodes[-1].op_type == "Attention":
         return False
@@ -69,14 +71,13 @@ def multi_head_attention(anchor: ir.Node, cx: Context) -> Match:
     if bias is not None or padding is not None or any(inputs[6:]):
         raise CantFuse("no kernels for attention with a bias, a padding mask or a past")
     attributes = _attributes(anchor)
-    if attributes.get("unidirectional"):
-        raise CantFuse("no kernels for causal attention")
+    causal = bool(attributes.get("unidirectional"))
     if query is None or key is None or value is None or cx.rank(query) != 3:
         raise CantFuse("no kernels for packed queries, keys and values")
     heads = int(attributes["num_heads"])
     by_heads = (False, cx.rank(key) == 4, cx.rank(value) == 4, False)
     scale = attributes.get("scale") or None
-    return _match(anchor, cx, (query, key, value, mask), heads, heads, by_heads, scale)
+    return _match(anchor, cx, (query, key, value, mask), heads, heads, by_heads, scale, causal)
 
 
 @template("Attention", is_faster=is_faster)
@@ -87,8 +88,7 @@ def attention(anchor: ir.Node, cx: Context) -> Match:
     if any(inputs[4:]):
         raise CantFuse("no kernels for attention with a past or padded keys")
     attributes = _attributes(anchor)
-    if attributes.get("is_causal"):
-        raise CantFuse("no kernels for causal attention")
+    causal = bool(attributes.get("is_causal"))
     if attributes.get("softcap") or attributes.get("softmax_precision", 1) not in (0, 1):
         raise CantFuse("no kernels for attention with capped scores or another precision")
     if query is None or key is None or value is None:
@@ -102,7 +102,7 @@ def attention(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("the numbers of heads are unknown")
     by_heads = (ranks == {4},) * 4
     scale = attributes.get("scale") or None
-    return _match(anchor, cx, (query, key, value, mask), heads, key_heads, by_heads, scale)
+    return _match(anchor, cx, (query, key, value, mask), heads, key_heads, by_heads, scale, causal)
 
 
 def _match(
@@ -113,6 +113,7 @@ def _match(
     key_heads: int,
     by_heads: tuple[bool, ...],
     scale: float | None,
+    causal: bool,
 ) -> Match:
     """The match of ``anchor``; raises CantFuse if types or ranks are not supported."""
     if any(value.name for value in anchor.outputs[1:]):
@@ -135,10 +136,20 @@ def _match(
         if not boolean and cx.dtype(mask) is not ir.DataType.FLOAT:
             raise CantFuse("no kernels for masks of other types than float and bool")
         axes = (*(None,) * (4 - rank), *range(rank))
+    if causal and (
+        mask is not None or _length(operands, QUERY, by_heads, cx) != _length(operands, KEY, by_heads, cx)
+    ):
+        raise CantFuse("no kernels for causal attention with a mask, or with a past")
     q, k, v, o = by_heads
     is_zero = anchor.op_type == "Attention"  # of ai.onnx, in onnxruntime 1.31
-    parameters = AttentionParameters(heads, key_heads, (q, k, v, o), axes, scale, boolean, is_zero)
+    parameters = AttentionParameters(heads, key_heads, (q, k, v, o), axes, scale, boolean, is_zero, causal)
     return Match("attention", (anchor,), operands, (anchor.outputs[0],), parameters)
+
+
+def _length(operands: Sequence[ir.Value | None], operand: int, by_heads: Sequence[bool], cx: Context) -> Dim:
+    value = operands[operand]
+    assert value is not None
+    return (cx.shape(value) or ())[2 if by_heads[operand] else 1]
 
 
 def _inputs(node: ir.Node, count: int) -> list[ir.Value | None]:

@@ -47,6 +47,7 @@ class Case:
     key_heads: int = 0
     width: int = 0
     scale: float | None = None
+    causal: bool = False
 
     @property
     def shapes(self) -> list[tuple[int, int, int, int]]:
@@ -75,6 +76,8 @@ CASES = [
     Case(_ATTENTION, (2, 9, 31), 4, 20, (2, 1, 9, 31), "bool", True, 1, 24),
     Case(_ATTENTION, (2, 5, 270), 6, 16, (2, 6, 5, 270), "infinite", True, 3),
     Case(_ATTENTION, (1, 300, 7), 1, 16, (1, 300, 7), scale=0.5),
+    Case(_MHA, (2, 300, 300), 2, 24, causal=True),
+    Case(_ATTENTION, (1, 600, 600), 4, 16, by_heads=True, key_heads=2, causal=True),
 ]
 
 
@@ -84,7 +87,7 @@ def _model(cases: list[Case]) -> onnx.ModelProto:
     for index, case in enumerate(cases):
         names = [f"{name}{index}" for name in "qkv"]
         for operand, (name, (_, _, heads, depth)) in enumerate(zip(names, case.shapes, strict=True)):
-            length = f"{name}_length"
+            length = f"length{index}" if case.causal else f"{name}_length"
             dims: list[str | int | None] = ["b", length, heads * depth]
             if case.is_by_heads(operand):
                 dims = ["b", heads, length, depth]
@@ -95,6 +98,8 @@ def _model(cases: list[Case]) -> onnx.ModelProto:
             inputs.append(h.make_tensor_value_info(f"m{index}", dtype, dims))
             names += ["", "", f"m{index}"] if case.op == _MHA else [f"m{index}"]
         attributes: dict[str, Any] = {} if case.scale is None else {"scale": case.scale}
+        if case.causal:
+            attributes["unidirectional" if case.op == _MHA else "is_causal"] = 1
         if case.op == _MHA:
             attributes["num_heads"] = case.heads
         elif not case.by_heads:
@@ -139,6 +144,8 @@ def _reference(case: Case, feeds: dict[str, np.ndarray], index: int) -> np.ndarr
         scores = scores + (np.where(mask, 0, _LOWEST) if case.kind == "bool" else mask)
         if case.kind in ("bool", "lowest"):  # a score next to the lowest float vanishes
             scores = np.maximum(scores.astype(np.float32), _LOWEST).astype(np.float64)
+    if case.causal:
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
     with np.errstate(invalid="ignore"):
         exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return ((exponentials / exponentials.sum(axis=-1, keepdims=True)) @ v).transpose(0, 2, 1, 3)

@@ -59,6 +59,8 @@ class AttentionPrinter(TemplatePrinter):
         for axis, size in zip(found.mask_axes, self._sizes(), strict=False):
             if axis is not None:
                 wrong.append(f"(in{MASK}[{axis}] != 1 && in{MASK}[{axis}] != {size})")
+        if found.is_causal:
+            wrong.append(f"{self._length(QUERY)} != {self._length(KEY)}")
         yield f"    if ({' || '.join(wrong)}) {{"
         yield f'        go_fail(call, "the shapes of the operands of {self.name} do not match");'
         yield "        return 1;"
@@ -88,6 +90,7 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
             "keys": keys,
             "depth": self._depth(QUERY),
             "width": self._depth(VALUE),
+            "is_causal": str(int(found.is_causal)),
         }
         for operand, name in ((QUERY, "q"), (KEY, "k"), (VALUE, "v")):
             values[name] = f"run->in[{operand}]"

@@ -19,6 +19,7 @@ typedef struct {
     int64_t mask_batch, mask_head, mask_row, mask_key; /* mask_key is 0 or 1 */
     int64_t out_batch, out_head, out_row;
     float scale, cap; /* scores s become cap tanh(s / cap), unless cap is 0 */
+    int is_causal; /* whether query i uses keys 0 ... i alone; there is no mask then */
     int is_boolean, is_zero; /* whether rows that the mask hides from all keys are 0: no summand exceeds the lowest float */
     int64_t blocks;       /* of the queries of the heads that share keys */
     int64_t parts, step;  /* all blocks of all heads, and those of a chunk of work */
@@ -32,6 +33,8 @@ typedef struct {
     float most[GO_ATTENTION_ROWS], sum[GO_ATTENTION_ROWS], factor[GO_ATTENTION_ROWS];
     int is_open[GO_ATTENTION_ROWS]; /* whether the mask hides a row from some keys alone */
     int64_t mask[GO_ATTENTION_ROWS], out[GO_ATTENTION_ROWS]; /* the first element of each row */
+    int64_t keys[GO_ATTENTION_ROWS];                         /* of each row */
+    int is_plain;                                            /* whether other keys have no influence */
 } go_attention_memory;
 
 /* Divides the attention into chunks of work; returns their number. */
@@ -98,9 +101,10 @@ GO_INLINE f32_w go_attention_mask(const go_attention *a, const void *mask, int64
     return add;
 }
 
-/* The scores of a row before the softmax: scaled, capped and masked; returns their maximum. Those after the last are
-   -infinity. */
-GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void *mask, int64_t count, int *is_open) {
+/* The scores of a row before the softmax: scaled, capped and masked, those from `hidden` on by the lowest float; returns
+   their maximum. Those after the last are -infinity. */
+GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void *mask, int64_t count, int64_t hidden,
+                                    int *is_open) {
     f32_w most = splat_f32_w(-__FLT_MAX__);
     i32_w open = {0};
     for (int64_t t = 0; t < count; t += LANES_w) {
@@ -112,6 +116,8 @@ GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void 
             open |= ~(add <= -__FLT_MAX__) & first_i32_w(m);
             y += add;
         }
+        if (hidden < t + m)
+            y += select_f32_w(first_i32_w(hidden > t ? (int)(hidden - t) : 0), splat_f32_w(0), splat_f32_w(-__FLT_MAX__));
         if (m < LANES_w) y = select_f32_w(first_i32_w(m), y, splat_f32_w(-__builtin_inff()));
         most = more_w(y, most);
         store_f32_w(x + t, y);
@@ -129,14 +135,18 @@ GO_INLINE void go_attention_softmax(const go_attention *a, go_attention_memory *
         const void *mask = !a->mask ? NULL
                          : a->is_boolean ? (const void *)((const uint8_t *)a->mask + place)
                                          : (const void *)((const float *)a->mask + place);
+        const int64_t left = own->keys[row] > at ? own->keys[row] - at : 0;
+        const int64_t some = own->is_plain && left < count ? left : count;
         const f32_w before = splat_f32_w(own->most[row]);
-        const f32_w most = max_f32_w(before, go_attention_scores(a, x, mask, count, &own->is_open[row]));
+        const f32_w most = max_f32_w(before, go_attention_scores(a, x, mask, some, left, &own->is_open[row]));
         f32_w sum = splat_f32_w(0);
-        for (int64_t t = 0; t < count; t += LANES_w) {
+        int64_t t = 0;
+        for (; t < some; t += LANES_w) {
             const f32_w y = exp_w(load_f32_w(x + t) - most);
             store_f32_w(x + t, y);
             sum += y;
         }
+        for (; t < count; t += LANES_w) store_f32_w(x + t, splat_f32_w(0));
         own->factor[row] = at == 0 ? 0 : exp_w(before - most)[0];
         own->sum[row] = (at == 0 ? 0 : own->sum[row] * own->factor[row]) + sum_across_f32_w(sum)[0];
         own->most[row] = most[0];
@@ -146,6 +156,10 @@ GO_INLINE void go_attention_softmax(const go_attention *a, go_attention_memory *
 /* The rows `first` ... `first` + `rows` - 1 of a chunk, with the keys `at` ... `at` + `count` - 1. */
 GO_INLINE void go_attention_tile(const go_attention *a, go_attention_memory *own, int64_t first, int64_t rows,
                                  int64_t at, int64_t count, const float *k, const float *v, int64_t v_row, int few) {
+    int64_t last = 0;
+    for (int64_t i = first; i < first + rows; i++) last = own->keys[i] > last ? own->keys[i] : last;
+    if (own->is_plain && last - at < count) count = last - at;
+    if (count <= 0) return;
     const int64_t depth = a->depth, width = a->width;
     const float *q = own->q + first * depth;
     float *result = own->result + first * width;
@@ -168,6 +182,17 @@ GO_INLINE void go_attention_tile(const go_attention *a, go_attention_memory *own
             store_part_f32_w(result + x, y, m);
         }
     }
+}
+
+/* Whether rows have neither NaN nor numbers whose products may overflow. */
+__attribute__((unused)) static int go_attention_is_plain(const float *x, int64_t rows, int64_t stride, int64_t depth) {
+    i32_w odd = {0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t p = 0; p < depth; p += LANES_w) {
+            const int m = depth - p < LANES_w ? (int)(depth - p) : LANES_w;
+            odd |= ~(abs_f32_w(load_part_f32_w(x + i * stride + p, m)) <= 1e16f);
+        }
+    return min_across_i32_w(odd)[0] == 0;
 }
 
 /* One block of queries of the heads that share keys; returns whether there was memory. */
@@ -202,9 +227,12 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
         own->out[i] = batch * a->out_batch + h * a->out_head + query * a->out_row;
         own->most[i] = -__FLT_MAX__;
         own->is_open[i] = !a->is_zero;
+        own->keys[i] = a->is_causal && query < keys ? query + 1 : keys;
     }
     const float *const k = a->k + batch * a->k_batch + head * a->k_head;
     const float *const v = a->v + batch * a->v_batch + head * a->v_head;
+    own->is_plain = a->is_causal && go_attention_is_plain(own->q, rows, depth, depth) &&
+                    go_attention_is_plain(k, keys, a->k_row, depth) && go_attention_is_plain(v, keys, a->v_row, width);
     for (int64_t at = 0; at < keys; at += GO_ATTENTION_KEYS) {
         const int64_t count = keys - at < GO_ATTENTION_KEYS ? keys - at : GO_ATTENTION_KEYS;
         if (!few) go_attention_transpose(k + at * a->k_row, a->k_row, count, depth, own->k);
