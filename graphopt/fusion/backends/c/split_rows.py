@@ -31,7 +31,7 @@ def may_split(printer: SegmentPrinter) -> bool:
 
 
 def split_rows_text(printer: SegmentPrinter) -> str:
-    """The functions of all stages, and of what follows them."""
+    """The functions of all stages, and the function of the instructions after the last one."""
     phases = range(len(printer.schedule.stage_plan.stages) + 1)
     return "\n".join(_PartPrinter(printer, phase).text() for phase in phases)
 
@@ -93,7 +93,7 @@ def _without_unused(lines: list[str]) -> list[str]:
 
 
 class _PartPrinter(SegmentPrinter):
-    """Prints the function of a part of a row in a stage, or of what follows the last stage."""
+    """Prints the function of a part of a row in a stage, or of the instructions after the last stage."""
 
     def __init__(self, printer: SegmentPrinter, phase: int) -> None:
         super().__init__(printer.kernel, printer.schedule, printer.sizes, printer.number)
