@@ -37,9 +37,14 @@ from tests.fusion.models import TWO
 from tests.model_testing import parse
 from tests.tuning.test_variant_search import Made
 
-#: Three groups, two of which are one function.
-THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) y = Mul(v, b)")
-FEEDS = {"x": np.ones((2, 64), np.float32), "w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
+#: Three groups, two of which are one function. No kernel computes the operators between them.
+THREE = (
+    TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) y = Mul(v, b)")
+    .replace("p = MatMul(m, w)", "k = Constant <value = int64 {1}> () p = CumSum(m, k)")
+    .replace("q = MatMul(u, w)", "q = CumSum(u, k)")
+    .replace(", float[64,64] w", "")
+)
+FEEDS = {"x": np.ones((2, 64), np.float32), "b": np.ones(64, np.float32)}
 
 
 def job_of(kernels: KernelRecorder) -> Attempt:
