@@ -138,7 +138,10 @@ def _conv_case(node: ir.Node, cx: Context) -> str:
 
 
 def _product_case(node: ir.Node, cx: Context) -> str:
-    """A product of a row, a column, with a constant matrix, or of two computed operands."""
+    """A product of a row, a column, with a constant matrix, or of two computed operands.
+
+    Templates read transposed operands in place.
+    """
     shape, right = _dims(node.outputs[0], cx), node.inputs[1]
     rows = shape[:-1] if right is not None and cx.rank(right) == 2 else shape[-2:-1]
     if shape[-1:] == (1,):
@@ -146,7 +149,9 @@ def _product_case(node: ir.Node, cx: Context) -> str:
     if product(rows) == 1:
         return "row"
     if right is None or not _is_constant(right):
-        return "computed"
+        before = [value.producer() for value in node.inputs[:2] if value is not None]
+        is_transposed = any(one is not None and one.op_type == "Transpose" for one in before)
+        return "computed, transposed" if is_transposed else "computed"
     return "constant, epilogue" if _has_epilogue(node) else "constant"
 
 

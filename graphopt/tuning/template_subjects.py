@@ -101,7 +101,7 @@ def _product_and_gelu(a: tuple[int, ...], b: tuple[int, ...]) -> onnx.ModelProto
     return _model(nodes, {"x": a}, {"w": _floats(*b)})
 
 
-def _low_bits(rows: int, depth: int, columns: int, bits: int) -> onnx.ModelProto:
+def _low_bits(rows: int, depth: int, columns: int, bits: int, level: int = 0) -> onnx.ModelProto:
     block = 32
     rng = np.random.default_rng(0)
     weights = {
@@ -116,6 +116,7 @@ def _low_bits(rows: int, depth: int, columns: int, bits: int) -> onnx.ModelProto
         K=depth,
         N=columns,
         bits=bits,
+        accuracy_level=level,
         block_size=block,
     )
     return _model([node], {"x": (rows, depth)}, weights)
@@ -183,10 +184,11 @@ TEMPLATE_CASES: tuple[TemplateCase, ...] = (
         (16, 256, 256), (64, 256, 1024), (128, 768, 3072),
     ), "int8"),
     *(
-        TemplateCase("MatMulNBits", f"{bits} bits, {case}", _low_bits, tuple(
-            (rows, depth, columns, bits) for rows, depth, columns in sizes
+        TemplateCase("MatMulNBits", f"{bits} bits, {case}{kind}", _low_bits, tuple(
+            (rows, depth, columns, bits, level) for rows, depth, columns in sizes
         ))
         for bits in (4, 8)
+        for kind, level in (("", 0), (" of int8", 4))
         for case, sizes in (
             ("1 row", ((1, 256, 688), (1, 256, 4000))),
             ("rows", ((16, 256, 688), (64, 256, 688), (64, 256, 4000))),

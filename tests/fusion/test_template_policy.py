@@ -27,7 +27,9 @@ class Nothing:
 @pytest.fixture(autouse=True)
 def every_product_has_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        template_policy, "has_template", lambda node: node.op_type not in ("DequantizeLinear", "Gelu")
+        template_policy,
+        "has_template",
+        lambda node: node.op_type not in ("DequantizeLinear", "Gelu", "Transpose"),
     )
 
 
@@ -88,6 +90,12 @@ def test_constant_matrices_with_and_without_an_epilogue() -> None:
     plain = f"g (float[3,2] x) => (float[3,2] y) {{ {body} y = MatMul(x, w) }}"
     fused = f"g (float[3,2] x) => (float[3,2] y) {{ {body} t = MatMul(x, w) y = Gelu(t) }}"
     assert (case_of(plain)[1], case_of(fused)[1]) == ("constant", "constant, epilogue")
+
+
+def test_transposed_operands_are_a_class() -> None:
+    text = "g (float[4,8,32] x, float[4,8,32] w) => (float[4,8,8] y) {"
+    case = case_of(f"{text} t = Transpose <perm = [0, 2, 1]> (w) y = MatMul(x, t) }}")[1]
+    assert case == "computed, transposed"
 
 
 def decided(ratio: float | None, expected: bool, passes: int | None = None) -> bool:
