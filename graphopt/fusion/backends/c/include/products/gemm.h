@@ -130,7 +130,8 @@ GO_INLINE void go_gemm_swap(int64_t *a, int64_t *b) {
 GO_INLINE int go_gemm_is_dots(const go_gemm *g) { return g->b_k == 1 && !g->b_panel && g->m <= 4 && g->k > 1; }
 /* Rows of a large B that are far apart: caches do not fetch a few columns of them ahead. */
 GO_INLINE int go_gemm_is_far(const go_gemm *g) {
-    return g->b_n == 1 && !g->b_panel && g->b_k >= 1024 && (double)g->k * (double)g->n > 4 * GO_GEMM_CACHED;
+    const int is_large = g->m <= 2 || (double)g->k * (double)g->n > 4 * GO_GEMM_CACHED;
+    return g->b_n == 1 && !g->b_panel && g->b_k >= 1024 && is_large;
 }
 GO_INLINE int go_gemm_copies_a(const go_gemm *g) {
     /* Rows a multiple of 2 KB apart are in the same few lines of a cache. */
