@@ -141,7 +141,7 @@ def main() -> int:
     examples = [example(shape) for shape in chosen]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        made = natives([each.model for each in examples], "fuse-groups{templates=all}", Path(folder))
+        made = natives([each.model for each in examples], "fuse-groups{kernels=all}", Path(folder))
         for shape, each, native in zip(chosen, examples, made, strict=True):
             found = measure(each, native, options.threads, options.processes, options.seconds)
             rows.append({"shape": str(shape), "operations": shape.operations} | found)

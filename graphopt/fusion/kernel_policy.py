@@ -40,13 +40,16 @@ FREE_REASON = "it moves no element in memory"
 MEMBER_REASON = "it is computed in the same loops"
 
 
-class Templates(Enum):
-    """Templates in groups: those expected to be faster than onnxruntime, those that may be, all, or none."""
+class Kernels(Enum):
+    """The templates and single nodes that are groups, compared with onnxruntime by figures and rules.
+
+    ``LOOPS`` is ``FASTER`` without templates. Loop nests of several nodes do not depend on it.
+    """
 
     FASTER = "faster"
     CANDIDATES = "candidates"
     ALL = "all"
-    NONE = "none"
+    LOOPS = "loops"
 
 
 class Shapes(Enum):
@@ -64,8 +67,7 @@ class FusionPolicy:
         minimum: minimum size of a group; equal computations count once, moves of elements without cost do not
         count.
         shapes: shapes of values in groups.
-        templates: templates in groups.
-        always: whether nodes with figures in the table of costs are groups regardless of the figures.
+        choice: the templates and single nodes that are groups.
         kind: the kind of groups, for messages.
         kernels: signature and kernel of each proposed group.
     """
@@ -73,8 +75,7 @@ class FusionPolicy:
     cx: Context
     minimum: int = 2
     shapes: Shapes = Shapes.ANY
-    templates: Templates = Templates.FASTER
-    always: bool = False
+    choice: Kernels = Kernels.FASTER
     kind: str = "fusion"
     kernels: dict[Partition, tuple[Signature, NativeKernel]] = field(default_factory=dict)
     _alone: dict[ir.Node, bool] = field(default_factory=dict, init=False)
@@ -93,7 +94,8 @@ class FusionPolicy:
             return False
         (node,) = computing
         if node not in self._alone:
-            self._alone[node] = is_faster_alone(node, self.cx, always=self.always)
+            is_eager = self.choice in (Kernels.CANDIDATES, Kernels.ALL)
+            self._alone[node] = is_faster_alone(node, self.cx, always=is_eager)
         return self._alone[node]
 
     def is_ordered(self, node: ir.Node) -> bool:
@@ -119,7 +121,7 @@ class FusionPolicy:
         """The groups of templates in ``graph``, whose nodes are in no other groups."""
         if graph not in self._template_groups:
             self._template_groups[graph] = TemplateGroups()  # none while they are proposed
-            if self.templates is not Templates.NONE:
+            if self.choice is not Kernels.LOOPS:
                 self._template_groups[graph] = propose_template_groups(graph, self)
         return self._template_groups[graph]
 
@@ -134,9 +136,9 @@ class FusionPolicy:
         """
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
             return "its group was excluded"
-        if self.templates is Templates.ALL:
+        if self.choice is Kernels.ALL:
             return None
-        if self.templates is Templates.CANDIDATES:
+        if self.choice is Kernels.CANDIDATES:
             return "its figures rule out a gain" if is_ruled_out(match, self.cx) else None
         if is_faster_as_template(match, self.cx):
             return None

@@ -18,7 +18,7 @@ from graphopt.cost import Axis
 from graphopt.cost.calibration_models import UNFUSED, CompetingModels, Subject
 from graphopt.fusion.backend import Backend
 from graphopt.fusion.group_functions import kernels_of
-from graphopt.fusion.kernel_policy import Templates
+from graphopt.fusion.kernel_policy import Kernels
 from graphopt.fusion.template_policy import template_name
 from graphopt.fusion.template_table import has_template
 from graphopt.ort.session_options import SessionChoice
@@ -285,5 +285,5 @@ def with_template(proto: onnx.ModelProto) -> ir.Model:
     """The model of ``proto``, whose product is a group."""
     model = ir.from_proto(proto)
     with context_for(model) as cx:
-        FuseGroups(templates=Templates.ALL).run(model, cx)
+        FuseGroups(kernels=Kernels.ALL).run(model, cx)
     return model

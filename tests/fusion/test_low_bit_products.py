@@ -74,7 +74,7 @@ class Compiled:
         self.text = proto.SerializeToString()
         self.model = ir.from_proto(proto)
         with context_for(self.model) as cx:
-            make_pipeline("fuse-groups{templates=all}").run(self.model, cx)
+            make_pipeline("fuse-groups{kernels=all}").run(self.model, cx)
         self.kernels = kernels_of(self.model)
         self.libraries = {
             level: str(library(self.kernels, folder / str(level), (level,))) for level in cpu_levels()

@@ -9,8 +9,10 @@ import pytest
 from graphopt import ir
 from graphopt.context import Options, context_for
 from graphopt.cost import Axis, Costs, Grid, shipped
+from graphopt.fusion.kernel_policy import Kernels
 from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.transforms.fusion.fuse_groups import FuseGroups
 from tests.model_testing import parse
 
 PRELU = "g (float[1,64,{size}] x, float[64,1] s) => (float[1,64,{size}] y) { y = PRelu(x, s) }"
@@ -112,3 +114,20 @@ def test_the_decision_is_recorded_once() -> None:
 
 def test_shipped_figures_select_a_slope_per_channel() -> None:
     assert groups(prelu(), shipped("cpu"))[0] == ["PRelu"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "is_kernel"), [("faster", False), ("loops", False), ("candidates", True), ("all", True)]
+)
+def test_the_option_kernels_selects_slower_single_nodes(kernels: str, is_kernel: bool) -> None:
+    found, _ = groups(prelu(), table("PRelu", 1.5), f"fuse-groups{{kernels={kernels}}}")
+    assert found == (["PRelu"] if is_kernel else [])
+
+
+def test_eager_passes_keep_a_choice() -> None:
+    chosen = (
+        FuseGroups().eager(),
+        FuseGroups(kernels=Kernels.LOOPS).eager(),
+        FuseGroups(kernels=Kernels.ALL).eager(),
+    )
+    assert [each.kernels for each in chosen] == [Kernels.CANDIDATES, Kernels.LOOPS, Kernels.ALL]

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context, Options, context_for
 from graphopt.cost import Axis, Costs, Grid, shipped
 from graphopt.fusion import template_policy
-from graphopt.fusion.kernel_policy import FusionPolicy, Templates
+from graphopt.fusion.kernel_policy import FusionPolicy, Kernels
 from graphopt.fusion.template_policy import is_faster_as_template, is_ruled_out, shape_class, template_name
 from graphopt.fusion.template_table import Match
 from graphopt.tuning.template_subjects import TEMPLATE_CASES
@@ -132,7 +132,7 @@ def test_much_slower_templates_are_not_raced(ratio: float | None, is_candidate: 
     model = parse(CONV)
     with context_for(model, Options(costs=Costs("figures", "cpu", grids=grids))) as cx:
         assert is_ruled_out(match_of(model), cx) is not is_candidate
-        policy = FusionPolicy(cx, templates=Templates.CANDIDATES)
+        policy = FusionPolicy(cx, choice=Kernels.CANDIDATES)
         assert (policy.obstacle_to_template(match_of(model)) is None) is is_candidate
 
 

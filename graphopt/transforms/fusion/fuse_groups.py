@@ -10,7 +10,7 @@ from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.group_functions import name_of, note_kernel, note_signatures, signatures_of
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Shapes, Templates
+from graphopt.fusion.kernel_policy import MEMBER_REASON, FusionPolicy, Kernels, Shapes
 from graphopt.fusion.lower_partition import is_inside
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.propose_kernels import propose_kernels
@@ -26,35 +26,35 @@ from graphopt.util.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class FuseGroups(Pass):
-    """Outline connected nodes that one loop nest computes, as functions of the domain ``graphopt.native``.
+    """Outline nodes that one kernel computes, as functions of the domain ``graphopt.native``.
 
-    Each function is compiled to a kernel. onnxruntime runs the kernel if its library is registered, and the
-    nodes otherwise. Nodes that onnxruntime computes equally fast, or fuses into products or convolutions, are
-    excluded. Existing groups are dissolved first.
+    The kernel of a function is a loop nest of connected nodes, or a template: an operator with a hand-written
+    schedule, such as Conv, and the elementwise nodes after it. onnxruntime runs the kernel if its library is
+    registered, and the nodes otherwise. Nodes that onnxruntime computes equally fast, or fuses into products
+    or convolutions, are excluded. Existing groups are dissolved first.
 
     The counterpart in PyTorch's JIT is ``FuseTensorExprs``.
 
     Attributes:
         min: minimum number of nodes of a group; equal computations count once, moves of elements without cost
-        do not count.
+            do not count. A template needs one node.
         shapes: shapes of values in groups: ``any``, or ``static``.
-        templates: products and recurrences in groups: ``faster`` ones, ``candidates``, ``all``, or ``none``.
-        always: single nodes for which the table of costs has figures are groups regardless of these.
+        kernels: templates and single nodes in groups: those expected to be ``faster`` than onnxruntime;
+            ``candidates`` for races, which are templates that figures do not rule out and nodes with figures;
+            ``all`` templates and these nodes; or ``loops``, which is ``faster`` without templates.
     """
 
     min: int = 2
     shapes: Shapes = Shapes.ANY
-    templates: Templates = Templates.FASTER
-    always: bool = False
+    kernels: Kernels = Kernels.FASTER
 
     name: ClassVar[str] = "fuse-groups"
     provides: ClassVar[frozenset[str]] = frozenset({NATIVE_GROUPS})
     for_speed: ClassVar[bool] = True
 
     def eager(self) -> FuseGroups:
-        """The same pass, with all templates and single nodes that may be faster."""
-        templates = Templates.CANDIDATES if self.templates is Templates.FASTER else self.templates
-        return replace(self, templates=templates, always=True)
+        """The same pass, with all templates and single nodes that may be faster, unless others are chosen."""
+        return replace(self, kernels=Kernels.CANDIDATES) if self.kernels is Kernels.FASTER else self
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Propose all groups, then outline them, graph by graph."""
@@ -67,7 +67,7 @@ class FuseGroups(Pass):
         dissolve(model, cx)
         separate_dequantizers(model, cx)
         cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
-        policy = FusionPolicy(cx, self.min, self.shapes, self.templates, self.always)
+        policy = FusionPolicy(cx, self.min, self.shapes, self.kernels)
         signatures = signatures_of(model)
         withheld = {(owner, node): reason for owner, node, reason in cx.options.withheld}
         changed = False

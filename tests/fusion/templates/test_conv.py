@@ -19,7 +19,7 @@ from graphopt.ort.session_options import SessionChoice
 from tests.fuzz.kernels.batches import cpu_levels
 
 #: Groups of all convolutions, whether they are faster or not.
-_PIPELINE = "fuse-groups{templates=all}"
+_PIPELINE = "fuse-groups{kernels=all}"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def built(tmp_path_factory):
         proto, feeds = case.model()
         model = ir.from_proto(proto)
         with context_for(model) as cx:
-            make_pipeline("fuse-groups{templates=all}").run(model, cx)
+            make_pipeline("fuse-groups{kernels=all}").run(model, cx)
         groups = groups_of(model)
         assert [group.kernel is not None for group in groups] == [True], (
             str(case),
@@ -247,7 +247,7 @@ def test_elementwise_readers_of_y_join_the_kernel(tmp_path):
     proto.graph.output[0].name = "z"
     model = ir.from_proto(proto)
     with context_for(model) as cx:
-        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+        make_pipeline("fuse-groups{kernels=all}").run(model, cx)
     (group,) = groups_of(model)
     assert group.kernel.epilogue is not None
     library = str(BACKEND.build([group.kernel], Store(tmp_path)))

@@ -74,7 +74,7 @@ ZEROS = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)]
 def kernel_of(text: str) -> NativeKernel:
     model = parse("g " + text)
     with context_for(model) as cx:
-        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+        make_pipeline("fuse-groups{kernels=all}").run(model, cx)
     (kernel,) = kernels_of(model)
     assert isinstance(kernel, TemplateKernel)
     return kernel
