@@ -228,6 +228,19 @@ def test_weights_of_few_bits_times_special_values(nbits: Any, level: int, rows: 
         assert (np.where(np.isinf(a), a, 0) == np.where(np.isinf(b), b, 0)).all()
 
 
+@pytest.mark.parametrize("level", cpu_levels())
+@pytest.mark.parametrize("rows", [1, 6])
+def test_weights_of_few_bits_times_denormal_numbers(nbits: Any, level: int, rows: int) -> None:
+    """The inverse of the scale of such a block is infinite."""
+    made, _ = nbits
+    feeds = {f"x{case[2]}": np.full((1, rows, case[2]), 1e-40, np.float32) for case in _NBITS}
+    for x in feeds.values():
+        x[..., ::3] = 0
+    plain, got = made.run_plain(feeds), made.run(feeds, level, 1)
+    for number in range(len(_NBITS)):
+        np.testing.assert_allclose(got[f"y{number}"], plain[f"y{number}"], rtol=0, atol=1e-35)
+
+
 def test_a_product_of_other_rows_is_refused(nbits: Any) -> None:
     made, _ = nbits
     proto = ir.to_proto(made.model)

@@ -141,6 +141,17 @@ def test_epilogues_equal_separate_nodes(
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+def test_the_epilogue_of_one_element_is_stored() -> None:
+    model = grouped(
+        "g (float[1,3] x, float[3,1] w, float[1] b) => (float[1,1] y, float[1,1] z)"
+        " { p = MatMul(x, w) z = Add(p, b) y = Sigmoid(z) }"
+    )
+    feeds = {"x": np.array([[1, 2, 3]], np.float32), "w": np.array([[3], [-1], [2]], np.float32)}
+    found = graphopt.run(model, {**feeds, "b": np.array([-6], np.float32)})
+    np.testing.assert_allclose(found["z"], [[1]])
+    np.testing.assert_allclose(found["y"], [[1 / (1 + np.exp(-1))]], rtol=1e-6)
+
+
 def _session(model: ir.Model, library: tuple[str, ...]) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     for path in library:

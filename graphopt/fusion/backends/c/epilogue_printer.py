@@ -65,12 +65,15 @@ class EpiloguePrinter(PointPrinter):
             self._start_row()
             (stage,) = plan.stage_plan.stages
             self._compute(stage.before, 1, None)
-            self._line("int64_t x = 0;")
-            with self._block(f"for (; x + {self.lanes} <= length; x += {self.lanes})"):
-                self._point(stage, {}, 1, None)
-            with self._block("if (x < length)"):
-                self._line("const int m = (int)(length - x);")
-                self._point(stage, {}, 1, "m")
+            if stage.stores:
+                self._line("int64_t x = 0;")
+                with self._block(f"for (; x + {self.lanes} <= length; x += {self.lanes})"):
+                    self._point(stage, {}, 1, None)
+                with self._block("if (x < length)"):
+                    self._line("const int m = (int)(length - x);")
+                    self._point(stage, {}, 1, "m")
+            for index in plan.stage_plan.stores:  # of a result with one element
+                self._store_once(index, 1, None)
             self._line("count -= length;")
             self._line("result += length;")
             self._line("first = 0;")

@@ -93,6 +93,9 @@ GO_SHARED void go_nbits_load_rows(const void *operands, int64_t row, int64_t cou
         memcpy(to + i * to_step, product->a + (row + i) * product->depth + k, (size_t)depth * sizeof(float));
 }
 
+/* 127 / most; 0 if there is no such number, so that blocks of tiny numbers become 0. */
+GO_INLINE float go_nbits_inverse(float most) { return most > 127 / __FLT_MAX__ ? 127 / most : 0; }
+
 /* The same with rounded blocks: numbers that onnxruntime multiplies as integers at accuracy level 4. */
 GO_SHARED void go_nbits_load_rounded_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
                                           float *to, int64_t to_step) {
@@ -107,7 +110,7 @@ GO_SHARED void go_nbits_load_rounded_rows(const void *operands, int64_t row, int
                 const float x = __builtin_fabsf(block[j]);
                 most = most < x ? x : most;
             }
-            const float inverse = most > 0 ? 127 / most : 0, scale = most / 127;
+            const float inverse = go_nbits_inverse(most), scale = most / 127;
             for (int64_t j = 0; j < size; j++) block[j] = __builtin_rintf(block[j] * inverse) * scale;
         }
 }

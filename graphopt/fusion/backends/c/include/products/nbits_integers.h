@@ -73,7 +73,7 @@ GO_SHARED int go_nbits_round_row(const go_nbits *product, const float *row, uint
             finite &= !_mm512_cmp_ps_mask(x, _mm512_set1_ps(__builtin_inff()), _CMP_NLT_UQ);
             largest = _mm512_max_ps(largest, x);
         }
-        const float most = _mm512_reduce_max_ps(largest), inverse = most > 0 ? 127 / most : 0;
+        const float most = _mm512_reduce_max_ps(largest), inverse = go_nbits_inverse(most);
         scales[block] = most / 127;
         for (int64_t k = 0; k < product->size; k += 16) {
             const int64_t left = count - k;

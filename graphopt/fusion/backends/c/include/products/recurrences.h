@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     int gates, first;                /* gates; how many of them the first product of a step computes */
     int linear;                      /* whether the second product has the state as its operand, not the reset state */
-    int is_rnn;                      /* RNN: sequences without steps keep their state; an omitted first state is no 0 */
+    int is_rnn;                      /* RNN: an omitted first state is no 0 */
     void (*before)(const go_cell *); /* after the first product, or after both if the second doesn't need it */
     void (*after)(const go_cell *);  /* after the second product, if it needs the reset state */
 } go_cell_kind;
@@ -230,7 +230,7 @@ GO_INLINE void go_end_row(const go_chunk *at, int64_t i) {
     const int64_t state = (at->direction * run->batch + at->start + i) * run->hidden;
     const size_t size = (size_t)run->hidden * sizeof(float);
     float *const h = at->h + i * at->whole, *const c = at->c + i * at->whole;
-    if (!length && !at->kind->is_rnn) memset(h, 0, size), memset(c, 0, size);
+    if (!length) memset(h, 0, size), memset(c, 0, size);
     if (run->yh) memcpy(run->yh + state, h, size);
     if (run->yc) memcpy(run->yc + state, c, size);
     memset(h, 0, size);
