@@ -27,6 +27,10 @@ _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
 #: sums.
 _FASTER, _AS_FAST = 0.95, 1.05
+#: Largest padding, and distance of the first and last tap, in elements: a chunk copies padded inputs.
+_MOST_EXTENT = 1 << 20
+#: Largest stride, in elements, so that products of sizes do not overflow.
+_MOST_STRIDE = 1 << 30
 #: Size of spatial axes of unknown size, by rank: a signal may be short, for which only direct sums are fast.
 _TYPICAL = {3: 16, 4: 64, 5: 16}
 
@@ -99,9 +103,11 @@ def conv(anchor: ir.Node, cx: Context) -> Match:
             raise CantFuse("no kernels for convolutions of other types than float")
         if value is not None and cx.shape(value) is None:
             raise CantFuse(f"the rank of {value.name!r} is unknown")
-    x, weights = operands[:2]
+    x, weights, bias, addend = operands
     if x is None or weights is None:
         raise CantFuse("an operand is missing")
+    if (bias is not None and cx.rank(bias) != 1) or (addend is not None and cx.rank(addend) != cx.rank(x)):
+        raise CantFuse("the rank of its bias or addend is wrong")
     shape, weight_shape = cx.shape(x) or (), cx.shape(weights) or ()
     dims = ir.all_ints(weight_shape)
     if dims is None or len(dims) != len(shape):
@@ -136,6 +142,9 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
         raise CantFuse("its attributes contradict the shape of its weights")
     if min(found.strides) < 1 or min(found.dilations) < 1 or min(found.pads) < 0:
         raise CantFuse("its strides, dilations or pads are negative")
+    extents = ((size - 1) * step for size, step in zip(found.kernel, found.dilations, strict=True))
+    if max(*extents, *found.pads) > _MOST_EXTENT or max(found.strides) > _MOST_STRIDE:
+        raise CantFuse("its strides, dilations or pads are too large")
     if found.auto_pad not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
         raise CantFuse(f"auto_pad {found.auto_pad} is unknown")
     if found.auto_pad != "NOTSET" and max(found.dilations) > 1:

@@ -35,6 +35,8 @@ _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "elu": (1.0, None),
 }
 _X, _W, _R, _LENGTHS = 0, 1, 2, 4
+#: Ranks of the inputs.
+_RANKS = (3, 3, 3, 2, 1, 3, 3, 2)
 _FLOAT_MAX = 3.4028234663852886e38
 #: Recurrent weights of a direction that one thread multiplies as fast as several threads.
 _MOST_WEIGHTS = 2**18
@@ -119,6 +121,8 @@ def recurrence(anchor: ir.Node, cx: Context) -> Match:
             raise CantFuse(f"onnxruntime computes {op} of floats alone")
         if cx.shape(value) is None:
             raise CantFuse(f"the rank of {value.name!r} is unknown")
+        if cx.rank(value) != _RANKS[index]:
+            raise CantFuse(f"the rank of {value.name!r} is wrong")
     return Match(
         "recurrence", (anchor,), tuple(operands), tuple(anchor.outputs), _parameters(anchor, operands, cx)
     )

@@ -24,6 +24,8 @@ from graphopt.fusion.template_kernel import RESULT, TemplateKernel
 from graphopt.util.lazy_dataclass import dataclass
 
 _PACKAGE = "graphopt.fusion.backends.c.templates"
+#: ``GO_MOST_DIMS`` of ``packed.h``, and ``GO_MOST_CONSTANTS`` of ``runtime.h``.
+_MOST_DIMS, _MOST_CONSTANTS = 16, 8
 
 
 @dataclass(frozen=True)
@@ -227,9 +229,11 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
             index = self.kernel.operands[constant.operand]
             assert index is not None, "omitted operands are not packed"
             rank = len(self.kernel.inputs[index].dims)
+            assert rank <= _MOST_DIMS, "packed operands have few dims"
             rows.append(f"    {{{index}, {rank}, {constant.size}, {constant.pack}}},")
         if not rows:
             return "", 0
+        assert len(rows) <= _MOST_CONSTANTS, "few operands are packed"
         text = [f"static const go_constant {self.name}_constants[] = {{", *rows, "};"]
         return "\n".join(text), len(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter
 from graphopt.fusion.templates.attention import KEY, MASK, QUERY, VALUE, AttentionParameters
 
@@ -109,7 +110,7 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
                     values[name] = f"in{MASK}[{axis}] == 1 ? 0 : {inner}"
         for name, value in values.items():
             yield f"    a->{name} = {value};"
-        scale = "1 / __builtin_sqrtf((float)a->depth)" if found.scale is None else f"(float){found.scale!r}"
+        scale = "1 / __builtin_sqrtf((float)a->depth)" if found.scale is None else float_literal(found.scale)
         yield f"    a->scale = {scale};"
         yield f"    go_parallel(call, {self.name}_chunk, run, go_attention_plan(a));"
         yield from self.memory_check()

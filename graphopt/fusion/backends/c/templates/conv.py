@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
 from graphopt.fusion.template_kernel import TemplateKernel
 from graphopt.fusion.templates.conv import ConvParameters
@@ -101,7 +102,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
         lines.append(f"    {name}_run *const run = data;")
         if self.is_direct or addend or found.activation:
             for letter, value in zip("ab", found.activation_parameters, strict=False):
-                lines.append(f"    const f32_w {letter} = splat_f32_w({_float(value)});")
+                lines.append(f"    const f32_w {letter} = splat_f32_w({float_literal(value)});")
             target = "(float *)run->out[0] + at" if self.is_direct else "(float *)values"
             lines.append(f"    const float *const from = values;\n    float *const to = {target};")
             if addend:
@@ -164,12 +165,6 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
         yield "        conv->failed = 1;"
         yield "    }"
         yield "    free(run->conv.inputs);"
-
-
-def _float(value: float) -> str:
-    return (
-        f"(float){value!r}" if abs(value) != float("inf") else f"{'-' if value < 0 else ''}__builtin_inff()"
-    )
 
 
 PRINTER = ConvPrinter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
 from graphopt.fusion.templates.matmul import MatMulParameters
 
@@ -119,7 +120,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             values |= {"b_k": self._stride(_B, -2), "b_n": self._stride(_B, -1)}
         else:
             values |= {"b_k": "1", "b_n": "0"}
-        values |= {"alpha": _float(found.alpha), "beta": _float(found.beta)}
+        values |= {"alpha": float_literal(found.alpha), "beta": float_literal(found.beta)}
         port = self.operand(_C)
         if port is not None:
             rank = len(port.dims)
@@ -143,10 +144,6 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             yield "    if (packed) go_gemm_use_packed(product, packed);"
         yield f"    go_parallel(call, {self.name}_chunk, run, go_gemm_plan(product));"
         yield from self.memory_check()
-
-
-def _float(value: float) -> str:
-    return f"{value!r}f" if value == value and abs(value) != float("inf") else f"(float)({value!r})"
 
 
 PRINTER = MatMulPrinter

@@ -18,7 +18,7 @@ GO_INLINE void go_conv_chunk(go_conv *c, size_t chunk, void (*finish)(void *, in
     const int64_t padded = c->by_position ? 0 : images * points + 12;
     char *memory = malloc((size_t)(copy + padded * lanes * 2) * sizeof(float) + (size_t)padded * sizeof(int64_t) + 64);
     if (!memory) {
-        c->failed = 1;
+        __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
         return;
     }
     int64_t *places = (int64_t *)memory;

@@ -320,7 +320,7 @@ __attribute__((unused)) static void go_winograd_transform(void *data, size_t chu
     const int64_t end = go_conv_least(first + GO_WINOGRAD_CHANNELS, w->channels);
     float *copy = malloc((size_t)(w->c.plane + LANES_w) * sizeof(float));
     if (copy) go_winograd_channels(w, image, start, block, first, end, copy, w->inputs + number * go_winograd_floats(w));
-    else w->c.failed = 1;
+    else __atomic_store_n(&w->c.failed, 1, __ATOMIC_RELAXED);
     free(copy);
 }
 
@@ -335,7 +335,7 @@ GO_INLINE void go_winograd_chunk(go_winograd *w, size_t chunk, void (*finish)(vo
     const int64_t sums = (w->tall ? 16 : 4) * GO_CONV_FILTERS * GO_CONV_COLUMNS * LANES_w;
     float *memory = malloc((size_t)(sums + own) * sizeof(float));
     if (!memory) {
-        c->failed = 1;
+        __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
         return;
     }
     float *v = w->inputs ? w->inputs + number * go_winograd_floats(w) : memory + sums;

@@ -1,0 +1,62 @@
+"""Nodes that onnxruntime rejects have no template, and any number is printed as C."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import ir
+from graphopt.context import context_for
+from graphopt.fusion.backends.c import BACKEND
+from graphopt.fusion.group_functions import groups_of
+from graphopt.passes.pipelines import make_pipeline
+from tests.model_testing import parse
+
+CONV = "g (float[1,2,L] x, float[4,2,3] w, float[{bias}] b) => (float[1,4,M] y) {{ y = Conv {attributes} (x, w, b) }}"
+LSTM = """g (float[{x}] x, float[1,32,4] w, float[{r}] r) => (float[S,1,B,8] y) {{
+    y = LSTM <hidden_size = 8> (x, w, r)
+}}"""
+
+
+def grouped(text: str) -> ir.Model:
+    model = parse(text)
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("bias", "attributes", "has_template"),
+    [
+        ("4", "", True),
+        ("4", "<dilations = [1048576], pads = [1048576, 0]>", False),
+        ("4", "<dilations = [4611686018427387904]>", False),
+        ("4", "<pads = [4611686018427387904, 4611686018427387904]>", False),
+        ("4", "<strides = [4611686018427387904]>", False),
+        ("1,4", "", False),
+        ("4,1", "", False),
+    ],
+)
+def test_convolutions(bias: str, attributes: str, has_template: bool) -> None:
+    assert bool(grouped(CONV.format(bias=bias, attributes=attributes)).functions) is has_template
+
+
+@pytest.mark.parametrize(
+    ("x", "r", "has_template"),
+    [("S,B,4", "1,32,8", True), ("S,B,4", "32,8", False), ("B,4", "1,32,8", False)],
+)
+def test_recurrences(x: str, r: str, has_template: bool) -> None:
+    assert bool(grouped(LSTM.format(x=x, r=r)).functions) is has_template
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), 1e-45, 0.1])
+def test_numbers_are_literals_of_c(number: float) -> None:
+    model = parse("g (float[M,K] x, float[K,N] w) => (float[M,N] y) { y = Gemm <alpha = 2.0> (x, w) }")
+    node = next(iter(model.graph))
+    node.attributes["alpha"] = ir.Attr("alpha", ir.AttributeType.FLOAT, number)
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+    (group,) = groups_of(model)
+    assert group.kernel is not None
+    (line,) = [text for text in BACKEND.render([group.kernel]).splitlines() if "product->alpha =" in text]
+    literal = line.split("=")[1].strip(" ;")
+    assert literal.startswith(("__builtin_", "-__builtin_")) or float.fromhex(literal[:-1]) > 0
