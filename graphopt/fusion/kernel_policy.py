@@ -14,7 +14,13 @@ from graphopt.context import Context
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.lower_partition import lower_partition
 from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
-from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
+from graphopt.fusion.ort_overlap import (
+    adjacent_convolution,
+    is_builtin,
+    is_widened,
+    multiplies_dequantized,
+    overlap,
+)
 from graphopt.fusion.single_nodes import is_faster_alone
 from graphopt.fusion.template_groups import TemplateGroups, propose_template_groups
 from graphopt.fusion.template_kernel import NativeKernel
@@ -134,6 +140,8 @@ class FusionPolicy:
 
         Loop nests may compute the nodes next to a template whose group is refused.
         """
+        if multiplies_dequantized(match.operands):
+            return "onnxruntime computes it on quantized values"
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
             return "its group was excluded"
         if self.choice is Kernels.ALL:

@@ -80,6 +80,15 @@ def is_computed_on_integers(node: ir.Node) -> bool:
     return not _is_function_of_bytes(node)
 
 
+def multiplies_dequantized(operands: Sequence[ir.Value | None]) -> bool:
+    """Whether a product reads two dequantized ``operands``, which onnxruntime may multiply on integers.
+
+    A template that computes the DequantizeLinear nodes as well has their inputs as operands.
+    """
+    producers = [None if value is None else value.producer() for value in operands[:2]]
+    return len(producers) == 2 and all(_op(producer) == "DequantizeLinear" for producer in producers)
+
+
 def _is_function_of_bytes(node: ir.Node) -> bool:
     """Whether ``node`` and the nodes before it compute an elementwise function of one dequantized value."""
     while _op(node) != "DequantizeLinear":

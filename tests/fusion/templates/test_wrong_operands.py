@@ -48,6 +48,20 @@ def test_recurrences(x: str, r: str, has_template: bool) -> None:
     assert bool(grouped(LSTM.format(x=x, r=r)).functions) is has_template
 
 
+def test_products_of_dequantized_operands_are_left_to_the_integers_of_onnxruntime() -> None:
+    text = """g (uint8[16,64] x, uint8[64,64] w) => (uint8[16,64] y)
+        <float s = {0.5}, uint8 z = {3}> {
+        a = DequantizeLinear(x, s, z)
+        b = DequantizeLinear(w, s, z)
+        p = MatMul(a, b)
+        y = QuantizeLinear(p, s, z)
+    }"""
+    model = parse(text)
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups").run(model, cx)
+    assert not model.functions
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), 1e-45, 0.1])
 def test_numbers_are_literals_of_c(number: float) -> None:
     model = parse("g (float[M,K] x, float[K,N] w) => (float[M,N] y) { y = Gemm <alpha = 2.0> (x, w) }")
