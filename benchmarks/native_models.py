@@ -8,10 +8,11 @@ from pathlib import Path
 
 import onnx
 
-import graphopt
-from graphopt import ir
+from graphopt import config, ir
+from graphopt.context import context_for
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.group_functions import groups_of
+from graphopt.optimization_attempt import prepare
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.disk_store import Store
 
@@ -33,7 +34,11 @@ def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> l
     """The models after ``pipeline``, and one library with all their kernels."""
     made = []
     for proto in models:
-        made.append(graphopt.optimize(ir.from_proto(proto), pipeline=pipeline, verify=False)[0])
+        model = ir.from_proto(proto)
+        attempt = prepare(config.current(), pipeline=pipeline).on(model)
+        with context_for(model, attempt.options) as cx:  # without a library for each model
+            attempt.pipeline.run(model, cx)
+        made.append(model)
     groups = [[group for group in groups_of(model) if group.kernel is not None] for model in made]
     kernels = {group.name: group.kernel for found in groups for group in found if group.kernel is not None}
     libraries: tuple[str, ...] = ()

@@ -17,6 +17,8 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Accuracy levels: single precision, and int8.
 _SINGLE, _INT8 = (0, 1), 4
+#: Sizes of blocks that onnxruntime supports.
+_SIZES = (16, 32, 64, 128, 256)
 #: Number of rows from which a product of integers is faster than that of onnxruntime.
 _FEWEST_ROWS = 16
 
@@ -69,8 +71,10 @@ def nbits(anchor: ir.Node, cx: Context) -> Match:
     level = attributes.get("accuracy_level", 0)
     if level not in (*_SINGLE, _INT8):
         raise CantFuse(f"no kernels for accuracy level {level}")
-    shape = attributes["K"], attributes["N"]
-    found = NBitsParameters(attributes.get("bits", 4), attributes["block_size"], *shape, level == _INT8)
+    size, *shape = (attributes.get(name, 0) for name in ("block_size", "K", "N"))
+    if size not in _SIZES or min(shape) < 1:
+        raise CantFuse("onnxruntime rejects its size of blocks, K or N")
+    found = NBitsParameters(attributes.get("bits", 4), size, *shape, level == _INT8)
     if found.bits not in (4, 8):
         raise CantFuse(f"no kernels for weights of {found.bits} bits")
     for value in (a, scales, bias):

@@ -48,6 +48,21 @@ def test_recurrences(x: str, r: str, has_template: bool) -> None:
     assert bool(grouped(LSTM.format(x=x, r=r)).functions) is has_template
 
 
+@pytest.mark.parametrize(
+    ("attributes", "has_template"),
+    [
+        ("K = 64, N = 8, block_size = 32", True),
+        ("K = 64, N = 8, block_size = 0", False),
+        ("K = 64, N = 8, block_size = 48", False),
+        ("N = 8, block_size = 32", False),
+    ],
+)
+def test_products_of_few_bits(attributes: str, has_template: bool) -> None:
+    inputs = "float[3,64] x, uint8[8,2,16] w, float[16] s"
+    body = f"y = com.microsoft.MatMulNBits <{attributes}, bits = 4> (x, w, s)"
+    assert bool(grouped(f"g ({inputs}) => (float[3,8] y) {{ {body} }}").functions) is has_template
+
+
 def test_products_of_dequantized_operands_are_left_to_the_integers_of_onnxruntime() -> None:
     text = """g (uint8[16,64] x, uint8[64,64] w) => (uint8[16,64] y)
         <float s = {0.5}, uint8 z = {3}> {
