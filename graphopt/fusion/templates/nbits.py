@@ -71,10 +71,10 @@ def nbits(anchor: ir.Node, cx: Context) -> Match:
     level = attributes.get("accuracy_level", 0)
     if level not in (*_SINGLE, _INT8):
         raise CantFuse(f"no kernels for accuracy level {level}")
-    size, *shape = (attributes.get(name, 0) for name in ("block_size", "K", "N"))
-    if size not in _SIZES or min(shape) < 1:
+    size, depth, columns = (attributes.get(name, 0) for name in ("block_size", "K", "N"))
+    if size not in _SIZES or min(depth, columns) < 1:
         raise CantFuse("onnxruntime rejects its size of blocks, K or N")
-    found = NBitsParameters(attributes.get("bits", 4), size, *shape, level == _INT8)
+    found = NBitsParameters(attributes.get("bits", 4), size, depth, columns, level == _INT8)
     if found.bits not in (4, 8):
         raise CantFuse(f"no kernels for weights of {found.bits} bits")
     for value in (a, scales, bias):

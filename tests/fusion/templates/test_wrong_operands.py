@@ -20,7 +20,7 @@ LSTM = """g (float[{x}] x, float[1,32,4] w, float[{r}] r) => (float[S,1,B,8] y) 
 def grouped(text: str) -> ir.Model:
     model = parse(text)
     with context_for(model) as cx:
-        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+        make_pipeline("fuse-groups").eager().run(model, cx)
     return model
 
 
@@ -98,7 +98,7 @@ def test_numbers_are_literals_of_c(number: float) -> None:
     node = next(iter(model.graph))
     node.attributes["alpha"] = ir.Attr("alpha", ir.AttributeType.FLOAT, number)
     with context_for(model) as cx:
-        make_pipeline("fuse-groups{templates=all}").run(model, cx)
+        make_pipeline("fuse-groups").eager().run(model, cx)
     (group,) = groups_of(model)
     assert group.kernel is not None
     (line,) = [text for text in BACKEND.render([group.kernel]).splitlines() if "product->alpha =" in text]
