@@ -106,8 +106,6 @@ def _lower_epilogue(graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx:
     if not whole or sorted(order) != sorted(nest.outer):
         raise CantFuse("its epilogue does not read the result element by element")
     kernel = _Lowering([*read, result], graph.outputs, cx, nest, "epilogue", order).run()
-    if all(axis.size.constant == 1 for axis in kernel.axes):  # no loop has its stores
-        raise CantFuse("its result has one element")
     places = {value: index for index, value in enumerate(graph.inputs)}
     return Epilogue(kernel, (*(places[value] for value in read), RESULT))
 

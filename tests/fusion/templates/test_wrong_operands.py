@@ -77,21 +77,6 @@ def test_products_of_dequantized_operands_are_left_to_the_integers_of_onnxruntim
     assert not model.functions
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "y", "ops"),
-    [
-        ("1,5", "5,1", "1,1", ["MatMul"]),
-        ("5", "5", "", ["MatMul"]),
-        ("1,5", "5,2", "1,2", ["MatMul", "Tanh"]),
-        ("N,5", "5,1", "N,1", ["MatMul", "Tanh"]),
-    ],
-)
-def test_results_of_one_element_have_no_epilogue(a: str, b: str, y: str, ops: list[str]) -> None:
-    model = grouped(f"g (float[{a}] a, float[{b}] b) => (float[{y}] y) {{ p = MatMul(a, b) y = Tanh(p) }}")
-    (function,) = model.functions.values()
-    assert [node.op_type for node in function] == ops
-
-
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), 1e-45, 0.1])
 def test_numbers_are_literals_of_c(number: float) -> None:
     model = parse("g (float[M,K] x, float[K,N] w) => (float[M,N] y) { y = Gemm <alpha = 2.0> (x, w) }")
