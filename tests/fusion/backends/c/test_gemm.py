@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from graphopt import ir
 from graphopt.context import context_for
@@ -72,7 +74,10 @@ ZEROS = [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)]
 
 
 def kernel_of(text: str) -> NativeKernel:
-    model = parse("g " + text)
+    return kernel_of_model(parse("g " + text))
+
+
+def kernel_of_model(model: ir.Model) -> NativeKernel:
     with context_for(model) as cx:
         make_pipeline("fuse-groups{kernels=all}").run(model, cx)
     (kernel,) = kernels_of(model)
@@ -138,6 +143,21 @@ def test_chunks_of_work_do_not_change_a_bit(tmp_path: Path) -> None:
         results = [unit.run(0, given)[0] for unit in units]
         assert units[0].chunks > units[1].chunks
         np.testing.assert_array_equal(*results)
+
+
+def test_factors_may_be_infinite_or_nan(tmp_path: Path) -> None:
+    factors = (np.inf, -np.inf, np.nan)
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2]) for name in "aby"]
+    kernels = []
+    for factor in factors:
+        node = helper.make_node("Gemm", ["a", "b"], ["y"], alpha=factor)
+        graph = helper.make_graph([node], "g", values[:2], values[2:])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        kernels.append(kernel_of_model(ir.from_proto(proto)))
+    a, b = np.array([[1, 2], [3, -4]], np.float32), np.array([[1, 3], [2, 1]], np.float32)
+    unit = Unit(kernels, tmp_path)
+    for index, factor in enumerate(factors):
+        np.testing.assert_array_equal(unit.run(index, [a, b])[0], a @ b * np.float32(factor))
 
 
 def test_operands_that_do_not_match_are_refused(units: Unit) -> None:
