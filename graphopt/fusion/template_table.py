@@ -88,6 +88,8 @@ def matches(node: ir.Node, cx: Context) -> list[Match]:
             found.append(replace(candidate.match(node, cx), is_faster=candidate.is_faster))
         except CantFuse as refusal:
             reason = refusal
+        except Exception as fault:  # nodes may violate the schemas of their operators
+            reason = CantFuse(f"its node is invalid: {type(fault).__name__}")
     if not found:
         raise reason
     return sorted(found, key=lambda match: -len(match.nodes))

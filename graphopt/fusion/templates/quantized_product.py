@@ -1,7 +1,7 @@
 """MatMul of dequantized operands, with a quantized result or one of floats.
 
-A result is bit-identical to that of the operators in onnxruntime without optimizations. Where the machine
-multiplies bytes, a quantized result is computed on integers, except for elements whose rounding depends on
+A result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more than
+six standard deviations. Where the machine multiplies bytes, a quantized result is computed on integers, except for elements whose rounding depends on
 the rounding of sums (``integers.h``), and a result of floats is rounded once.
 """
 
