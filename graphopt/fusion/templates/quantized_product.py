@@ -1,8 +1,9 @@
 """MatMul of dequantized operands, with a quantized result or one of floats.
 
-A result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more than
-six standard deviations. Where the machine multiplies bytes, a quantized result is computed on integers, except for elements whose rounding depends on
-the rounding of sums (``integers.h``), and a result of floats is rounded once.
+A result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more
+than six standard deviations. Where the machine multiplies bytes, a quantized result is computed on integers,
+except for elements whose rounding depends on the rounding of sums (``integers.h``), and a result of floats
+is rounded once.
 """
 
 from __future__ import annotations
