@@ -89,7 +89,7 @@ def test_wrong_arguments(run: Callable[..., Outcome], key: str, words: list[str]
     ("words", "parts"),
     [
         ([], []),
-        (["--exact", "-O3"], ["option pipeline", "option exact"]),
+        (["--exact", "-O3"], ["option exact", "option pipeline"]),
         (["--seed", "7"], ["setting seed"]),
     ],
 )
