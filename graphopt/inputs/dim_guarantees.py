@@ -55,7 +55,7 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
 
 
 def _with_sizes(dim: str, sizes: Mapping[str, int], names: Container[str]) -> str:
-    """``dim`` with ``sizes`` in the place of their names, if it is an expression over ``names``."""
+    """``dim`` with ``sizes`` substituted for their names, if it is an expression over ``names``."""
     if not is_expression(dim, names):
         return dim
     for name in names_within(dim):

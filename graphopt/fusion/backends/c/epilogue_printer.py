@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.kernel_printer import is_symbol, size_check
+from graphopt.fusion.backends.c.kernel_printer import input_checks, size_definitions
 from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import Schedule
-from graphopt.fusion.backends.c.size_variables import SizeVariables, product
+from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.collapse import collapse
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.loops.reduction_stages import plan_stages
@@ -118,12 +118,7 @@ class EpiloguePrinter(PointPrinter):
 
     def _preparation(self) -> Iterator[str]:
         kernel, sizes = self.kernel, self.sizes
-        lines: list[str] = []
-        for index, port in enumerate(kernel.inputs):
-            for axis, dim in enumerate(port.dims):
-                if not is_symbol(kernel, index, axis, dim):
-                    lines += size_check(kernel, index, axis, sizes.c(dim))
-        lines += checks(kernel, sizes)
+        lines = [*input_checks(kernel, sizes), *checks(kernel, sizes)]
         for index, port in enumerate(kernel.outputs):
             shape = "NULL"
             if port.dims:
@@ -134,12 +129,7 @@ class EpiloguePrinter(PointPrinter):
         for index in range(len(kernel.inputs)):
             yield f"    const int64_t *const in{index} = dims[{index}];"
             yield f"    (void)in{index};"
-        for index, symbol in enumerate(kernel.symbols):
-            yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
-            yield f"    (void)s{index};"
-        for index, size in enumerate(sizes.all):
-            yield f"    const int64_t n{index} = run->n[{index}] = {product(size)};"
-            yield f"    (void)n{index};"
+        yield from size_definitions(kernel, sizes, "run->n")
         yield from lines
 
 

@@ -54,16 +54,8 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
         yield f"    int64_t in{index}[{max(rank, 1)}];"
         yield f"    run.in[{index}] = go_input(call, {index}, {rank}, in{index});"
         yield f"    if (!run.in[{index}]) return 1;"
-    for index, symbol in enumerate(kernel.symbols):
-        yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
-        yield f"    (void)s{index};"
-    for index, size in enumerate(sizes.all):
-        yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
-        yield f"    (void)n{index};"
-    for index, port in enumerate(kernel.inputs):
-        for axis, dim in enumerate(port.dims):
-            if not is_symbol(kernel, index, axis, dim):
-                yield from size_check(kernel, index, axis, sizes.c(dim))
+    yield from size_definitions(kernel, sizes, "run.n")
+    yield from input_checks(kernel, sizes)
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
@@ -111,6 +103,27 @@ def memory_check(name: str) -> Iterator[str]:
     yield f'            go_fail(call, "{name} is out of memory");'
     yield "            return 1;"
     yield "        }"
+
+
+def size_definitions(
+    kernel: NativeKernel, sizes: SizeVariables, kept: str | None = None, dims: str = "in"
+) -> Iterator[str]:
+    """Definitions of the symbols and sizes of ``kernel``; sizes are also stored in the array ``kept``."""
+    for index, symbol in enumerate(kernel.symbols):
+        yield f"    const int64_t s{index} = {dims}{symbol.input}[{symbol.axis}];"
+        yield f"    (void)s{index};"
+    for index, size in enumerate(sizes.all):
+        stored = "" if kept is None else f"{kept}[{index}] = "
+        yield f"    const int64_t n{index} = {stored}{product(size)};"
+        yield f"    (void)n{index};"
+
+
+def input_checks(kernel: NativeKernel, sizes: SizeVariables, dims: str = "in") -> Iterator[str]:
+    """Statements that fail if the shape of an input contradicts the symbols."""
+    for index, port in enumerate(kernel.inputs):
+        for axis, dim in enumerate(port.dims):
+            if not is_symbol(kernel, index, axis, dim):
+                yield from size_check(kernel, index, axis, sizes.c(dim), dims)
 
 
 def size_check(kernel: NativeKernel, index: int, axis: int, expected: str, dims: str = "in") -> Iterator[str]:

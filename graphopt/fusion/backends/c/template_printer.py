@@ -17,8 +17,8 @@ from functools import cache
 from typing import ClassVar
 
 from graphopt.fusion.backends.c.epilogue_printer import EpiloguePrinter
-from graphopt.fusion.backends.c.kernel_printer import is_symbol, memory_check, size_check
-from graphopt.fusion.backends.c.size_variables import SizeVariables, product
+from graphopt.fusion.backends.c.kernel_printer import input_checks, memory_check, size_definitions
+from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import Port
 from graphopt.fusion.template_kernel import RESULT, TemplateKernel
 from graphopt.util.lazy_dataclass import dataclass
@@ -190,19 +190,9 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
             yield f"    int64_t given{index}[{max(rank, 1)}];"
             yield f"    const void *const data{index} = go_input(call, {index}, {rank}, given{index});"
             yield f"    if (!data{index}) return 1;"
-        unknown = [
-            (index, axis, sizes.c(dim))
-            for index, port in enumerate(kernel.inputs)
-            for axis, dim in enumerate(port.dims)
-            if not is_symbol(kernel, index, axis, dim)
-        ]
-        for index, symbol in enumerate(kernel.symbols):
-            yield f"    const int64_t s{index} = given{symbol.input}[{symbol.axis}];"
-            yield f"    (void)s{index};"
-        for index, size in enumerate(sizes.all):
-            yield f"    const int64_t n{index} = {product(size)};"
-        for index, axis, expected in unknown:
-            yield from size_check(kernel, index, axis, expected, "given")
+        checks = list(input_checks(kernel, sizes, "given"))
+        yield from size_definitions(kernel, sizes, dims="given")
+        yield from checks
 
     def _outputs(self, shapes: Sequence[Sequence[str]]) -> Iterator[str]:
         kernel = self.kernel

@@ -40,7 +40,7 @@ GO_INLINE int64_t go_conv_rows(int64_t vectors) {
 #endif
 }
 
-/* The same for a block of registers, of which `rows` positions or fewer are needed. */
+/* The same for a block of registers with at most `rows` positions. */
 static void go_conv_dot(const go_conv *c, const float *x, const int64_t *at, const float *weights, int64_t from,
                         int64_t end, int64_t vectors, int64_t rows, float *to) {
 #if GO_LEVEL == 4

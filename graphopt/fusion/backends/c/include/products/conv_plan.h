@@ -72,7 +72,7 @@ __attribute__((unused)) static void go_conv_pack(const float *from, int64_t grou
                     *to++ = first + lane < filters ? from[(first + lane) * depth + r] : 0;
 }
 
-/* Adjacent axes, of which the inner one is neither padded nor strided and has one tap, are one axis. */
+/* Merges an axis with the next one if that has one tap, no padding and no stride. */
 static void go_conv_merge(go_conv *c) {
     for (int again = 0; again < 2; again++) {
         if (c->kernel[2] != 1 || c->stride[2] != 1 || c->in[2] != c->out[2] || c->pad[2]) return;

@@ -93,7 +93,7 @@ GO_INLINE void go_add_biases(const go_recurrence *run, const go_cell_kind *kind,
         }
 }
 
-/* A chunk at work: its rows, the first of which is `start`, and its memory. */
+/* The state of a chunk: its rows, from `start` on, and its memory. */
 typedef struct {
     const go_recurrence *run;
     const go_cell_kind *kind;
