@@ -15,6 +15,7 @@ from graphopt.errors import UsageError
 from graphopt.inputs.dim_guarantees import apply_dim_guarantees, fix_dims, relate_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.util.parse_values import parse_ranges, parse_relations, parse_sizes
+from tests.cli.attention_models import MASKED_ATTENTION
 from tests.cli.conftest import Invoke
 from tests.model_testing import parse
 
@@ -122,24 +123,10 @@ def test_sizes_and_ranges_agree(invoke: Invoke, tmp_path: Path) -> None:
     assert outcome.status == 2 and "can't fix dim 'h' to 0: " in outcome.err
 
 
-#: Attention over past and new keys with a mask whose length is an independent dim.
-_ATTENTION = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[batch, 2, seq, 8] q, float[batch, 2, seq, 8] k, float[batch, 2, past, 8] pk, float[batch, 1, seq, total] mask)
-    => (float[batch, 2, seq, 8] y)
-{
-    keys = Concat <axis = 2> (pk, k)
-    turned = Transpose <perm = [0, 1, 3, 2]> (keys)
-    products = MatMul (q, turned)
-    scores = Add (products, mask)
-    weights = Softmax <axis = -1> (scores)
-    y = MatMul (weights, keys)
-}"""
-
-
 @pytest.fixture
 def attention(tmp_path: Path) -> Path:
     path = tmp_path / "attention.onnx"
-    onnx.save(onnx.parser.parse_model(_ATTENTION), path)
+    onnx.save(onnx.parser.parse_model(MASKED_ATTENTION), path)
     return path
 
 

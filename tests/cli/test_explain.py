@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from tests.cli.attention_models import MASKED_ATTENTION
 from tests.cli.conftest import Invoke, Outcome
 from zoo import SAMPLES
 
@@ -204,21 +205,6 @@ def test_option_that_groups_queries(invoke: Invoke, tmp_path: Path) -> None:
     assert "fused 1 × group-queries" in invoke("explain", path, "--dim", "seq=1").out
 
 
-#: Attention over past and new keys with a mask whose length is an independent dim.
-MASKED = """
-<ir_version: 8, opset_import: ["" : 17]>
-g (float[batch, 2, seq, 8] q, float[batch, 2, seq, 8] k, float[batch, 2, past, 8] pk, float[batch, 1, seq, total] mask)
-    => (float[batch, 2, seq, 8] y)
-{
-    keys = Concat<axis = 2>(pk, k)
-    turned = Transpose<perm = [0, 1, 3, 2]>(keys)
-    products = MatMul(q, turned)
-    scores = Add(products, mask)
-    weights = Softmax<axis = -1>(scores)
-    y = MatMul(weights, keys)
-}"""
-
-
 @pytest.mark.parametrize(
     ("total", "past", "options", "hint"),
     [
@@ -235,7 +221,7 @@ g (float[batch, 2, seq, 8] q, float[batch, 2, seq, 8] k, float[batch, 2, past, 8
 def test_relation_that_the_command_line_accepts(
     invoke: Invoke, tmp_path: Path, total: str, past: str, options: tuple[str, ...], hint: str | None
 ) -> None:
-    proto = onnx.parser.parse_model(MASKED)
+    proto = onnx.parser.parse_model(MASKED_ATTENTION)
     proto.graph.input[2].type.tensor_type.shape.dim[2].dim_param = past
     proto.graph.input[3].type.tensor_type.shape.dim[3].dim_param = total
     path = tmp_path / "masked.onnx"
@@ -247,7 +233,7 @@ def test_relation_that_the_command_line_accepts(
 
 
 def test_options_that_permit_less_exact_rewrites(invoke: Invoke, tmp_path: Path) -> None:
-    text = MASKED.replace("scores = Add(products, mask)", "scores = Where(mask, products, few)")
+    text = MASKED_ATTENTION.replace("scores = Add(products, mask)", "scores = Where(mask, products, few)")
     text = text.replace("float[batch, 1, seq, total] mask", "bool[batch, 1, seq, all] mask")
     text = text.replace(
         "=> (float[batch, 2, seq, 8] y)", "=> (float[batch, 2, seq, 8] y) <float few = {-10000}>"
