@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import ClassVar
@@ -42,7 +43,7 @@ class PackedConstant:
     pack: str
 
 
-class TemplatePrinter:
+class TemplatePrinter(ABC):
     """Prints the kernel of a template.
 
     Attributes:
@@ -62,10 +63,11 @@ class TemplatePrinter:
 
     # Implemented by templates
 
+    @abstractmethod
     def dims(self) -> Sequence[Sequence[str]]:
         """C expressions of the shape of each result; ``inK[axis]`` are the dims of operand K."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self) -> Iterator[str]:
         """Statements of ``NAME_main`` that compute the results.
 
@@ -73,7 +75,6 @@ class TemplatePrinter:
         have memory, and the first one is not empty unless :attr:`runs_empty`. A failure is
         ``go_fail(call, "…")`` and ``return 1``.
         """
-        raise NotImplementedError
 
     def functions(self) -> str:
         """C functions before ``NAME_main``, such as that for ``go_parallel``."""
