@@ -217,6 +217,11 @@ def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:
     return group if reason is None else replace(group, kernel=None, reason=reason)
 
 
+def are_missing(remarks: Sequence[str]) -> bool:
+    """Whether ``remarks`` state that kernels were not built, so that another run may build them."""
+    return any("not built" in remark for remark in remarks)
+
+
 def _not_built(count: int, error: GraphoptError) -> str:
     """The remark about ``count`` kernels that could not be built."""
     reason = f"{error.message} ({error.hint})" if error.hint else error.message

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from graphopt import publish
 from graphopt.diagnostics import tracer
 from graphopt.errors import GraphoptError, ResourceLimit
+from graphopt.fusion.kernel_library import are_missing
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.local_level import LocalLevel
 from graphopt.result_cache.model_files import ModelFiles
@@ -34,6 +35,8 @@ def why_not_stored(key: Key, files: ModelFiles | None, report: Report) -> str | 
     """
     if report.libraries:
         return "it has native kernels, which have entries of their own"
+    if are_missing(report.remarks):
+        return "its native kernels were not built, and another run may build them"
     if is_cut_short(report.remarks):
         return "--time-limit was reached, and another run may compute more"
     if files is not None and not files.unchanged():

@@ -15,7 +15,7 @@ from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.fusion.backends.c import CBackend
 from graphopt.fusion.group_functions import groups_of
 from graphopt.fusion.kernel_inventory import writing_library
-from graphopt.fusion.kernel_library import Libraries, libraries_for
+from graphopt.fusion.kernel_library import Libraries, are_missing, libraries_for
 from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import Device
 from tests.fusion.backends.c.runtime.samples import compiled
@@ -239,3 +239,10 @@ def test_executor_reports_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) ->
         executor = graphopt.compile(parse(TWO), ExecutorOptions(depth=0))
     executor.run(FEEDS)
     assert "not built" in str(executor.debug_state())
+
+
+def test_remarks_state_that_kernels_are_missing() -> None:
+    """A result without them is not stored: another run may have a compiler."""
+    with config.patch(compiler="nope") as settings:
+        assert are_missing(libraries_for(grouped(), settings).remarks)
+    assert not are_missing(["no native groups: the model has IR version 3"])
