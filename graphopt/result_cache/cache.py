@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from graphopt import publish
 from graphopt.diagnostics import tracer
 from graphopt.errors import GraphoptError, ResourceLimit
-from graphopt.fusion.kernel_library import are_missing
 from graphopt.result_cache.key import Key
 from graphopt.result_cache.local_level import LocalLevel
 from graphopt.result_cache.model_files import ModelFiles
@@ -33,6 +32,8 @@ def why_not_stored(key: Key, files: ModelFiles | None, report: Report) -> str | 
         files: the files of the model; ``None`` for a model in memory.
         report: its report.
     """
+    from graphopt.fusion.kernel_library import are_missing  # imports the IR, which reuse does not need
+
     if report.libraries:
         return "it has native kernels, which have entries of their own"
     if are_missing(report.remarks):
