@@ -18,7 +18,7 @@ from functools import cache
 from typing import ClassVar
 
 from graphopt.fusion.backends.c.epilogue_printer import EpiloguePrinter
-from graphopt.fusion.backends.c.kernel_printer import input_checks, memory_check, size_definitions
+from graphopt.fusion.backends.c.kernel_printer import input_checks, size_definitions
 from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import Port
 from graphopt.fusion.template_kernel import RESULT, TemplateKernel
@@ -27,6 +27,10 @@ from graphopt.util.lazy_dataclass import dataclass
 _PACKAGE = "graphopt.fusion.backends.c.templates"
 #: ``GO_MOST_DIMS`` of ``packed.h``, and ``GO_MOST_CONSTANTS`` of ``runtime.h``.
 _MOST_DIMS, _MOST_CONSTANTS = 16, 8
+
+
+#: The message of :meth:`TemplatePrinter.require` after a failed allocation.
+OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True)
@@ -114,9 +118,33 @@ class TemplatePrinter(ABC):
         places = [constant.operand for constant in self.constants()]
         return f"go_packed(call, {places.index(operand)})"
 
-    def memory_check(self) -> list[str]:
+    def require(
+        self, *conditions: str, message: str = "the shapes of its operands do not match"
+    ) -> Iterator[str]:
+        """Statements that fail with ``message`` unless all conditions hold, which are expressions of C."""
+        yield f"    if (!({' && '.join(conditions)})) {{"
+        yield f'        go_fail(call, "{self.name}: {message}");'
+        yield "        return 1;"
+        yield "    }"
+
+    def stride(self, operand: int, axis: int) -> str:
+        """The distance in memory between two neighbours along an axis of an operand, in elements."""
+        port = self.operand(operand)
+        assert port is not None
+        return " * ".join(f"in{operand}[{each}]" for each in range(axis + 1, len(port.dims))) or "1"
+
+    def chunk_function(self, function: str, member: str) -> str:
+        """``NAME_chunk`` for ``go_parallel``: ``function`` computes a chunk of a member of the run."""
+        return f"""\
+static void {self.name}_chunk(void *data, size_t chunk) {{
+    {self.name}_run *const run = data;
+    {function}(&run->{member}, chunk, {self.finish}, run, &run->failed);
+}}
+"""
+
+    def memory_check(self) -> Iterator[str]:
         """Statements that fail if a thread has set ``run->failed``."""
-        return [line.replace("run.", "run->") for line in memory_check(self.name)]
+        return self.require("!run->failed", message=OUT_OF_MEMORY)
 
     # The text
 

@@ -51,33 +51,25 @@ class AttentionPrinter(TemplatePrinter):
 
     def checks(self) -> Iterator[str]:
         found = self._parameters
-        wrong = [f"in1[0] != in0[0] || in2[0] != in0[0] || {self._length(KEY)} != {self._length(VALUE)}"]
-        wrong.append(f"{self._depth(QUERY)} != {self._depth(KEY)}")
+        conditions = ["in1[0] == in0[0]", "in2[0] == in0[0]", f"{self._length(KEY)} == {self._length(VALUE)}"]
+        conditions.append(f"{self._depth(QUERY)} == {self._depth(KEY)}")
         for operand in (QUERY, KEY, VALUE):
             heads = self._heads(operand)
             by_heads = found.by_heads[operand]
-            wrong.append(f"in{operand}[1] != {heads}" if by_heads else f"in{operand}[2] % {heads}")
+            conditions.append(f"in{operand}[1] == {heads}" if by_heads else f"in{operand}[2] % {heads} == 0")
         for axis, size in zip(found.mask_axes, self._sizes(), strict=False):
             if axis is not None:
-                wrong.append(f"(in{MASK}[{axis}] != 1 && in{MASK}[{axis}] != {size})")
+                conditions.append(f"(in{MASK}[{axis}] == 1 || in{MASK}[{axis}] == {size})")
         if found.is_causal:
-            wrong.append(f"{self._length(QUERY)} != {self._length(KEY)}")
-        yield f"    if ({' || '.join(wrong)}) {{"
-        yield f'        go_fail(call, "the shapes of the operands of {self.name} do not match");'
-        yield "        return 1;"
-        yield "    }"
+            conditions.append(f"{self._length(QUERY)} == {self._length(KEY)}")
+        yield from self.require(*conditions)
 
     def _sizes(self) -> list[str]:
         """Batch, heads, queries and keys."""
         return ["in0[0]", str(self._parameters.heads), self._length(QUERY), self._length(KEY)]
 
     def functions(self) -> str:
-        return f"""\
-static void {self.name}_chunk(void *data, size_t chunk) {{
-    {self.name}_run *const run = data;
-    go_attention_chunk(&run->attention, chunk, {self.finish}, run, &run->failed);
-}}
-"""
+        return self.chunk_function("go_attention_chunk", "attention")
 
     def run(self) -> Iterator[str]:
         found = self._parameters
@@ -102,12 +94,10 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
         if found.mask_axes:
             values |= {"mask": f"run->in[{MASK}]", "is_boolean": str(int(found.is_boolean))}
             values |= {"is_zero": str(int(found.is_zero))}
-            last = max(axis for axis in found.mask_axes if axis is not None)
             names = ("mask_batch", "mask_head", "mask_row", "mask_key")
             for name, axis in zip(names, found.mask_axes, strict=True):
                 if axis is not None:
-                    inner = " * ".join(f"in{MASK}[{each}]" for each in range(axis + 1, last + 1)) or "1"
-                    values[name] = f"in{MASK}[{axis}] == 1 ? 0 : {inner}"
+                    values[name] = f"in{MASK}[{axis}] == 1 ? 0 : {self.stride(MASK, axis)}"
         for name, value in values.items():
             yield f"    a->{name} = {value};"
         scale = "1 / __builtin_sqrtf((float)a->depth)" if found.scale is None else float_literal(found.scale)

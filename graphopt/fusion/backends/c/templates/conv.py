@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
-from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
+from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.template_kernel import TemplateKernel
 from graphopt.fusion.templates.conv import ConvParameters
 
@@ -53,16 +53,13 @@ class ConvPrinter(TemplatePrinter):
         return ", ".join(map(str, (*values, found.pads[self.rank + axis], _MODES[found.auto_pad])))
 
     def checks(self) -> Iterator[str]:
-        wrong = [f"in{_X}[1] != {self.parameters.groups} * in{_WEIGHTS}[1]"]
-        wrong += [f"{size} < 1" for size in self.dims()[0][2:]]
+        conditions = [f"in{_X}[1] == {self.parameters.groups} * in{_WEIGHTS}[1]"]
+        conditions += [f"{size} >= 1" for size in self.dims()[0][2:]]
         if self.operand(_BIAS) is not None:
-            wrong.append(f"in{_BIAS}[0] != in{_WEIGHTS}[0]")
+            conditions.append(f"in{_BIAS}[0] == in{_WEIGHTS}[0]")
         if self.operand(_ADDEND) is not None:
-            wrong += [f"in{_ADDEND}[{axis}] != {size}" for axis, size in enumerate(self.dims()[0])]
-        yield f"    if ({' || '.join(wrong)}) {{"
-        yield f'        go_fail(call, "the shapes of the operands of {self.name} do not match");'
-        yield "        return 1;"
-        yield "    }"
+            conditions += [f"in{_ADDEND}[{axis}] == {size}" for axis, size in enumerate(self.dims()[0])]
+        yield from self.require(*conditions)
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
@@ -143,10 +140,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             yield f"    go_conv_axis(conv, {axis}, {arguments});"
         count = f"{4 if found.winograd else 1} * in{_WEIGHTS}[1] * {taps}"
         yield f"    int64_t *const offset = malloc((size_t)({count}) * sizeof(int64_t));"
-        yield "    if (!offset) {"
-        yield f'        go_fail(call, "{self.name} is out of memory");'
-        yield "        return 1;"
-        yield "    }"
+        yield from self.require("offset", message=OUT_OF_MEMORY)
         yield f"    const int64_t chunks = go_{self.kind}_plan(&run->conv, offset);"
         yield from self._chunks()
         yield "    free(offset);"

@@ -32,7 +32,7 @@ class MatMulPrinter(TemplatePrinter):
         order = self._parameters.orders[operand]
         if -axis > len(order):
             return "0"
-        return " * ".join(f"in{operand}[{each}]" for each in range(order[axis] + 1, len(order))) or "1"
+        return self.stride(operand, order[axis])
 
     # The matrices: a vector A is a row, a vector B a column.
 
@@ -69,18 +69,15 @@ class MatMulPrinter(TemplatePrinter):
 
     def checks(self) -> Iterator[str]:
         depth = self._dim(_B, -2 if self._is_matrix(_B) else -1)
-        wrong = [f"{self._k} != {depth}"]
+        conditions = [f"{self._k} == {depth}"]
         for axis in range(-self._axes - 2, -2):
             a, b = (self._dim(operand, axis) for operand in (_A, _B))
             if "1" not in (a, b):
-                wrong.append(f"({a} != {b} && {a} != 1 && {b} != 1)")
+                conditions.append(f"({a} == {b} || {a} == 1 || {b} == 1)")
         port = self.operand(_C)
         for dim, size in zip(range(len(port.dims))[::-1] if port else (), (self._n, self._m), strict=False):
-            wrong.append(f"(in{_C}[{dim}] != 1 && in{_C}[{dim}] != {size})")
-        yield f"    if ({' || '.join(wrong)}) {{"
-        yield f'        go_fail(call, "the shapes of the operands of {self.name} do not match");'
-        yield "        return 1;"
-        yield "    }"
+            conditions.append(f"(in{_C}[{dim}] == 1 || in{_C}[{dim}] == {size})")
+        yield from self.require(*conditions)
 
     @property
     def _is_packed(self) -> bool:
@@ -104,12 +101,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
     go_gemm_pack(from, dims[{rows}], dims[{columns}], {strides}, to);
 }}
 """
-        return f"""\
-{text}static void {name}_chunk(void *data, size_t chunk) {{
-    {name}_run *const run = data;
-    go_gemm_chunk(&run->product, chunk, {self.finish}, run, &run->failed);
-}}
-"""
+        return text + self.chunk_function("go_gemm_chunk", "product")
 
     def run(self) -> Iterator[str]:
         found, axes = self._parameters, self._axes

@@ -34,10 +34,10 @@ class NBitsPrinter(TemplatePrinter):
         return [[*(f"in0[{axis}]" for axis in range(self._rank - 1)), str(self._parameters.columns)]]
 
     def checks(self) -> Iterator[str]:
-        yield f"    if (in0[{self._rank - 1}] != {self._parameters.depth}) {{"
-        yield f'        go_fail(call, "{self.name} multiplies rows of {self._parameters.depth} elements");'
-        yield "        return 1;"
-        yield "    }"
+        depth = self._parameters.depth
+        yield from self.require(
+            f"in0[{self._rank - 1}] == {depth}", message=f"it multiplies rows of {depth} elements"
+        )
 
     def constants(self) -> Sequence[PackedConstant]:
         parts = [(_WEIGHTS, "weights"), (_SCALES, "scales")]

@@ -58,10 +58,8 @@ class QuantizedProductPrinter(TemplatePrinter):
         if self._parameters.batched:
             pairs += [(axis, axis) for axis in range(a - 2)]
         for left, right in pairs:
-            yield f"    if (in0[{left}] != in1[{right}]) {{"
-            yield f'        go_fail(call, "the operands of {self.name} do not match on axis {left}");'
-            yield "        return 1;"
-            yield "    }"
+            message = f"the operands do not match on axis {left}"
+            yield from self.require(f"in0[{left}] == in1[{right}]", message=message)
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_B, f"{self.name}_size", f"{self.name}_pack")] if self._is_integer else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
-from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
+from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.templates.recurrence import Activation, RecurrenceParameters
 
 #: Activations of a vector x, with the parameters alpha and beta. NaN like in onnxruntime's functions.
@@ -75,11 +75,8 @@ class RecurrencePrinter(TemplatePrinter):
         for operand, place in enumerate(self.kernel.operands):
             if operand == _X or place is None:
                 continue
-            tests = [f"in{operand}[{axis}] != {size}" for axis, size in enumerate(expected[operand])]
-            yield f"    if ({' || '.join(tests)}) {{"
-            yield f'        go_fail(call, "{names[operand]} of {self.name} has a wrong shape");'
-            yield "        return 1;"
-            yield "    }"
+            conditions = [f"in{operand}[{axis}] == {size}" for axis, size in enumerate(expected[operand])]
+            yield from self.require(*conditions, message=f"{names[operand]} has a wrong shape")
         if self.operand(_LENGTHS) is not None:
             yield f"    for (int64_t row = 0; row < {batch}; row++) {{"
             yield f"        const int32_t length = ((const int32_t *)run->in[{_LENGTHS}])[row];"
@@ -177,10 +174,7 @@ class RecurrencePrinter(TemplatePrinter):
         yield "    };"
         yield "    if (!run->recurrence.w || !run->recurrence.r) return 1;"
         yield f"    go_run_recurrence(call, &run->recurrence, {self.name}_chunk, run);"
-        yield "    if (run->recurrence.failed) {"
-        yield f'        go_fail(call, "{self.name} is out of memory");'
-        yield "        return 1;"
-        yield "    }"
+        yield from self.require("!run->recurrence.failed", message=OUT_OF_MEMORY)
 
 
 PRINTER = RecurrencePrinter
