@@ -2,7 +2,7 @@
 
 A result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more
 than six standard deviations. Where the machine multiplies bytes, a quantized result is computed on integers,
-except for elements whose rounding depends on the rounding of sums (``integers.h``), and a result of floats
+except for elements whose rounding depends on the rounding of sums (``vnni.h``), and a result of floats
 is rounded once.
 """
 

@@ -116,7 +116,7 @@ class TemplatePrinter(ABC):
     def packed(self, operand: int) -> str:
         """The C expression of a packed operand, ``NULL`` after a failure."""
         places = [constant.operand for constant in self.constants()]
-        return f"go_packed(call, {places.index(operand)})"
+        return f"go_packed_operand(call, {places.index(operand)})"
 
     def require(
         self, *conditions: str, message: str = "the shapes of its operands do not match"

@@ -74,7 +74,7 @@ void *go_output(go_call *call, int index, int rank, const int64_t *dims) {
 #endif
 }
 
-const void *go_packed(go_call *call, int index) {
+const void *go_packed_operand(go_call *call, int index) {
     const go_constant *constant = &call->kernel->constants[index];
     if (call->packed[index]) return call->packed[index];
     const size_t bytes = constant->size(call->dims_in[constant->input]);
@@ -83,7 +83,9 @@ const void *go_packed(go_call *call, int index) {
     return call->packed[index];
 }
 
-const void *go_packed_once(go_call *call, int index) { return call->constant ? go_packed(call, index) : NULL; }
+const void *go_packed_constant(go_call *call, int index) {
+    return call->constant ? go_packed_operand(call, index) : NULL;
+}
 
 void go_fail(go_call *call, const char *message) {
     if (!*call->message) snprintf(call->message, sizeof call->message, "%s", message);

@@ -1,7 +1,6 @@
 /* Whether offset + sum of stride * i is the index of one of `elements` elements, for all i from start to stop - 1 of
    each loop {stride, start, stop}; so it is where a loop is empty. In 128 bits, as a model may hold any numbers. */
-__attribute__((unused, noinline)) static int go_inside(const int64_t (*loops)[3], int count, int64_t offset,
-                                                       int64_t elements) {
+GO_NOINLINE int go_inside(const int64_t (*loops)[3], int count, int64_t offset, int64_t elements) {
     __int128 low = offset, high = offset;
     for (int k = 0; k < count; k++) {
         if (loops[k][1] >= loops[k][2]) return 1;

@@ -11,16 +11,16 @@
 
 #define GO_MOST_DIMS 16
 
-typedef struct go_packed_constant {
-  struct go_packed_constant *next;
+typedef struct go_shared_constant {
+  struct go_shared_constant *next;
   void (*pack)(const void *, const int64_t *, void *);
   int64_t dims[GO_MOST_DIMS];
   uint64_t digest[2]; /* of the elements that were packed */
   int uses;
   void *elements;
-} go_packed_constant;
+} go_shared_constant;
 
-static go_packed_constant *go_all_packed = NULL;
+static go_shared_constant *go_all_packed = NULL;
 static pthread_mutex_t go_packed_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Memory for at least one byte, aligned to GO_ALIGNMENT; NULL if there is none. */
@@ -52,14 +52,14 @@ static void go_digest(const void *data, size_t bytes, uint64_t digest[2]) {
 }
 
 /* `from`, packed; NULL if memory is short. */
-static go_packed_constant *go_pack(const go_constant *constant, const void *from, const int64_t *dims, size_t type) {
-  go_packed_constant wanted = {0};
+static go_shared_constant *go_pack(const go_constant *constant, const void *from, const int64_t *dims, size_t type) {
+  go_shared_constant wanted = {0};
   size_t bytes = go_element_bytes(type);
   for (int axis = 0; axis < constant->rank; axis++) bytes *= (size_t)(wanted.dims[axis] = dims[axis]);
   wanted.pack = constant->pack;
   go_digest(from, bytes, wanted.digest);
   pthread_mutex_lock(&go_packed_lock);
-  go_packed_constant *found = go_all_packed;
+  go_shared_constant *found = go_all_packed;
   while (found != NULL && (found->pack != wanted.pack || memcmp(found->dims, wanted.dims, sizeof wanted.dims) != 0 ||
                            memcmp(found->digest, wanted.digest, sizeof wanted.digest) != 0))
     found = found->next;
@@ -81,11 +81,11 @@ static go_packed_constant *go_pack(const go_constant *constant, const void *from
 }
 
 /* Ends one use of `packed`, which may be NULL. */
-static void go_release(go_packed_constant *packed) {
+static void go_release(go_shared_constant *packed) {
   if (packed == NULL) return;
   pthread_mutex_lock(&go_packed_lock);
   if (--packed->uses == 0) {
-    go_packed_constant **link = &go_all_packed;
+    go_shared_constant **link = &go_all_packed;
     while (*link != packed) link = &(*link)->next;
     *link = packed->next;
     free(packed->elements);

@@ -94,7 +94,7 @@ typedef struct {
 /* A kernel of one node in one session. */
 typedef struct {
   const operator_t *op;
-  go_packed_constant *packed[GO_MOST_CONSTANTS]; /* NULL if the input is not constant */
+  go_shared_constant *packed[GO_MOST_CONSTANTS]; /* NULL if the input is not constant */
 } instance_t;
 
 struct go_call {
@@ -187,7 +187,7 @@ static void *elements_of(const OrtApi *api, OrtValue *value, int rank, int64_t *
   return *status != NULL ? NULL : data == NULL ? nothing : data;
 }
 
-const void *go_packed(go_call *call, int index) {
+const void *go_packed_operand(go_call *call, int index) {
   const go_constant *constant = &call->kernel->constants[index];
   int64_t dims[GO_MOST_DIMS];
   if (call->instance->packed[index] != NULL) return call->instance->packed[index]->elements;
@@ -203,8 +203,8 @@ const void *go_packed(go_call *call, int index) {
   return call->packed[index] = to;
 }
 
-const void *go_packed_once(go_call *call, int index) {
-  const go_packed_constant *packed = call->instance->packed[index];
+const void *go_packed_constant(go_call *call, int index) {
+  const go_shared_constant *packed = call->instance->packed[index];
   return packed == NULL ? NULL : packed->elements;
 }
 

@@ -45,12 +45,12 @@ typedef struct go_constant {
 #define GO_ALIGNMENT 64
 #define GO_MOST_CONSTANTS 8
 
-/* The packed elements of the kernel's constant `index`, packed now if the input is not constant; NULL if that fails, as
-   the run then does. */
-const void *go_packed(go_call *call, int index);
+/* The packed elements of the operand that is the kernel's constant `index`. If the input is not constant, it is packed
+   now, once per run; NULL if that fails, and the run fails as well. */
+const void *go_packed_operand(go_call *call, int index);
 
-/* The packed elements of the kernel's constant `index` if the input is constant, otherwise NULL. */
-const void *go_packed_once(go_call *call, int index);
+/* As `go_packed_operand` if the input is constant, otherwise NULL: nothing is packed. */
+const void *go_packed_constant(go_call *call, int index);
 
 /* One kernel. */
 typedef struct go_kernel {

@@ -132,7 +132,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
                     stride = f"{self._dim(operand, axis)} == 1 ? 0 : {self._stride(operand, axis)}"
                     yield f"    product->{name}_batch[{number}] = {stride};"
         if self._is_packed:
-            yield "    const void *const packed = go_packed_once(call, 0);"
+            yield "    const void *const packed = go_packed_constant(call, 0);"
             yield "    if (packed) go_gemm_use_packed(product, packed);"
         yield f"    go_parallel(call, {self.name}_chunk, run, go_gemm_plan(product));"
         yield from self.memory_check()

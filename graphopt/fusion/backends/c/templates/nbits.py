@@ -11,11 +11,11 @@ _A, _WEIGHTS, _SCALES, _ZEROS, _BIAS = range(5)
 
 
 class NBitsPrinter(TemplatePrinter):
-    """Prints ``a · weightsᵀ + bias``; the schedules are in ``nbits.h`` and ``nbits_integers.h``."""
+    """Prints ``a · weightsᵀ + bias``; the schedules are in ``nbits.h`` and ``nbits_vnni.h``."""
 
     headers = (
-        *("products/low_bits.h", "products/nbits.h", "products/quantized.h", "products/integers.h"),
-        "products/nbits_integers.h",
+        *("products/low_bits.h", "products/nbits.h", "products/quantized.h", "products/vnni.h"),
+        "products/nbits_vnni.h",
     )
     state = "go_nbits product;"
 

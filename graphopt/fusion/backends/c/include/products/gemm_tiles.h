@@ -20,7 +20,7 @@ typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b
 #define GO_UNROLL _Pragma("GCC unroll 16")
 #define GO_GEMM_NAME(rows, vectors) go_gemm_tile_##rows##_##vectors
 #define GO_GEMM_TILE(ROWS, VECTORS) \
-    __attribute__((noinline, unused)) static void GO_GEMM_NAME(ROWS, VECTORS)( \
+    GO_NOINLINE void GO_GEMM_NAME(ROWS, VECTORS)( \
         int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel, const float *bias, \
         float *c, int64_t c_m, int last, int add) { \
         f32_w sum[ROWS][VECTORS] = {0}; \

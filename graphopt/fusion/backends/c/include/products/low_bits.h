@@ -4,7 +4,6 @@
    Each element of the result adds its products in the order of k, block by block of `depth`: the order does not depend
    on the position of the element, or on the number of threads. It is that of onnxruntime's product of floats (MLAS,
    sgemm), with which the results are bit-identical on machines that multiply and add in one instruction. */
-#define GO_SHARED __attribute__((unused, noinline)) static /* by all kernels of a file */
 #define GO_LOW_COLUMNS (2 * LANES_w) /* of a panel */
 #if GO_LEVEL == 4 || defined(__aarch64__)
 #define GO_LOW_ROWS 12 /* of a tile: 24 registers of sums */
@@ -40,8 +39,8 @@ GO_INLINE void go_low_rows(int rows, const float *a, int64_t a_step, const float
     }
 }
 
-GO_SHARED void go_low_panel(int64_t rows, const float *a, int64_t a_step, const float *b, int64_t depth, float *c,
-                            int64_t c_step, int adds) {
+GO_NOINLINE void go_low_panel(int64_t rows, const float *a, int64_t a_step, const float *b, int64_t depth, float *c,
+                              int64_t c_step, int adds) {
 #define GO_TILES(count) \
     for (; rows >= count; rows -= count, a += count * a_step, c += count * c_step) \
     go_low_rows(count, a, a_step, b, depth, c, c_step, adds)
@@ -93,8 +92,8 @@ typedef void (*go_low_load_panel)(const void *operands, int64_t k, int64_t depth
                                   float *to);
 typedef void (*go_low_finish)(void *run, int64_t at, int64_t count, const void *values);
 
-GO_SHARED int go_low_product(const void *operands, const go_low_part *part, go_low_load_rows load_rows,
-                             go_low_load_panel load_panel, const float *bias, go_low_finish finish, void *run) {
+GO_NOINLINE int go_low_product(const void *operands, const go_low_part *part, go_low_load_rows load_rows,
+                               go_low_load_panel load_panel, const float *bias, go_low_finish finish, void *run) {
     const int64_t block = part->block < part->depth ? part->block : part->depth;
     const int64_t a_step = block + GO_LOW_PAD;
     const int64_t c_step = (part->columns + GO_LOW_COLUMNS - 1) / GO_LOW_COLUMNS * GO_LOW_COLUMNS + GO_LOW_PAD;

@@ -14,7 +14,7 @@ GO_INLINE size_t go_nbits_size(int64_t columns, int64_t blocks, int bits, int64_
     return (size_t)(go_nbits_panels(columns) * blocks * size * go_nbits_row(bits));
 }
 
-GO_SHARED void go_nbits_pack(const uint8_t *from, int64_t columns, int64_t blocks, int bits, int64_t size,
+GO_NOINLINE void go_nbits_pack(const uint8_t *from, int64_t columns, int64_t blocks, int bits, int64_t size,
                                uint8_t *to) {
     const int64_t depth = blocks * size, row = go_nbits_row(bits), bytes = depth * bits / 8;
     memset(to, 0, go_nbits_size(columns, blocks, bits, size));
@@ -37,7 +37,7 @@ GO_INLINE size_t go_nbits_parameters_size(int64_t columns, int64_t blocks) {
     return (size_t)(go_nbits_panels(columns) * blocks * GO_LOW_COLUMNS) * sizeof(float);
 }
 
-GO_SHARED void go_nbits_pack_scales(const float *from, int64_t columns, int64_t blocks, float *to) {
+GO_NOINLINE void go_nbits_pack_scales(const float *from, int64_t columns, int64_t blocks, float *to) {
     memset(to, 0, go_nbits_parameters_size(columns, blocks));
     for (int64_t n = 0; n < columns; n++)
         for (int64_t b = 0; b < blocks; b++)
@@ -45,7 +45,7 @@ GO_SHARED void go_nbits_pack_scales(const float *from, int64_t columns, int64_t 
 }
 
 /* `from` has bytes, each column beginning with a new one: for 4 bits two zero points in each. */
-GO_SHARED void go_nbits_pack_zeros(const uint8_t *from, int64_t columns, int64_t blocks, int bits, float *to) {
+GO_NOINLINE void go_nbits_pack_zeros(const uint8_t *from, int64_t columns, int64_t blocks, int bits, float *to) {
     const int64_t bytes = (blocks * bits + 7) / 8;
     memset(to, 0, go_nbits_parameters_size(columns, blocks));
     for (int64_t n = 0; n < columns; n++)
@@ -86,8 +86,8 @@ typedef struct {
     int rounds; /* whether blocks of A are rounded to 8 bits, with the largest magnitude as 127 */
 } go_nbits;
 
-GO_SHARED void go_nbits_load_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth, float *to,
-                                  int64_t to_step) {
+GO_NOINLINE void go_nbits_load_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
+                                    float *to, int64_t to_step) {
     const go_nbits *const product = operands;
     for (int64_t i = 0; i < count; i++)
         memcpy(to + i * to_step, product->a + (row + i) * product->depth + k, (size_t)depth * sizeof(float));
@@ -97,8 +97,8 @@ GO_SHARED void go_nbits_load_rows(const void *operands, int64_t row, int64_t cou
 GO_INLINE float go_nbits_inverse(float most) { return most > 127 / __FLT_MAX__ ? 127 / most : 0; }
 
 /* The same with rounded blocks: numbers that onnxruntime multiplies as integers at accuracy level 4. */
-GO_SHARED void go_nbits_load_rounded_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
-                                          float *to, int64_t to_step) {
+GO_NOINLINE void go_nbits_load_rounded_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
+                                            float *to, int64_t to_step) {
     const go_nbits *const product = operands;
     go_nbits_load_rows(operands, row, count, k, depth, to, to_step);
     for (int64_t i = 0; i < count; i++)
@@ -195,12 +195,12 @@ GO_INLINE void go_nbits_rows(const go_nbits *product, int rows, int bits, int ha
 /* For each number of bits, without and with zero points: a panel, and few rows times a panel. */
 typedef void (*go_nbits_few)(const go_nbits *product, int64_t panel, float *c);
 #define GO_NBITS(name, bits, has_zeros) \
-    GO_SHARED void go_nbits_panel_##name(const void *operands, int64_t k, int64_t depth, int64_t column, \
+    GO_NOINLINE void go_nbits_panel_##name(const void *operands, int64_t k, int64_t depth, int64_t column, \
                                          int64_t count, float *to) { \
         (void)count; \
         go_nbits_panel(operands, bits, has_zeros, k, depth, column, to); \
     } \
-    GO_SHARED void go_nbits_few_##name(const go_nbits *product, int64_t panel, float *c) { \
+    GO_NOINLINE void go_nbits_few_##name(const go_nbits *product, int64_t panel, float *c) { \
         if (product->rows == 1) go_nbits_rows(product, 1, bits, has_zeros, panel, c); \
         else if (product->rows == 2) go_nbits_rows(product, 2, bits, has_zeros, panel, c); \
         else if (product->rows == 3) go_nbits_rows(product, 3, bits, has_zeros, panel, c); \
@@ -213,8 +213,8 @@ GO_NBITS(8_zeros, 8, 1)
 #undef GO_NBITS
 
 /* Part `index` of a product, of go_low_parts parts; 0 if there is no memory. */
-GO_SHARED int go_nbits_product(const go_nbits *product, int64_t index, go_low_load_panel load_panel, go_nbits_few few,
-                               go_low_finish finish, void *run) {
+GO_NOINLINE int go_nbits_product(const go_nbits *product, int64_t index, go_low_load_panel load_panel, go_nbits_few few,
+                                 go_low_finish finish, void *run) {
     const int64_t block = product->size < 128 ? 128 : product->size;
     const go_low_part part = go_low_part_at(index, product->rows, product->columns, product->depth, block);
     if (product->rounds)

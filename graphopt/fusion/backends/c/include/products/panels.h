@@ -86,7 +86,7 @@ typedef struct {
 } go_product;
 
 /* Computes the rest of a product. */
-__attribute__((unused, noinline)) static void go_finish_product(go_product *p) {
+GO_NOINLINE void go_finish_product(go_product *p) {
     for (; p->column < p->columns; p->column += GO_PANEL * LANES_w, p->k = 0)
         go_panel(p->m, p->depth, p->columns, p->column, p->k, p->a, p->k ? (const float *const *)p->to : p->from, p->to,
                  p->rows);
@@ -134,9 +134,9 @@ GO_INLINE void go_panel_beside(const float *m, int64_t depth, const float *a, co
 
 /* The product of `rows` rows with a matrix, the last panels first if `backward`: what was read last is still in the
    nearest cache when the same matrix is read again in the other order. Parts of `beside` are computed meanwhile. */
-__attribute__((unused, noinline)) static void go_rows(const float *m, int64_t depth, int64_t columns, int backward,
-                                                      const float *const *a, const float *const *from, float *const *to,
-                                                      int64_t rows, go_product *beside) {
+GO_NOINLINE void go_rows(const float *m, int64_t depth, int64_t columns, int backward,
+                         const float *const *a, const float *const *from, float *const *to,
+                         int64_t rows, go_product *beside) {
     const int64_t width = GO_PANEL * LANES_w, panels = (columns + width - 1) / width;
     (void)beside; /* vectors of 64 bytes alone */
     for (int64_t i = 0; i < panels; i++) {

@@ -1,7 +1,7 @@
 /* Products of quantized operands, (q - zero) scale, whose result may be quantized: dequantize, multiply, quantize.
 
    The result has the bits of those operators in single precision, with products added in the order of low_bits.h. Where
-   a machine multiplies bytes (integers.h), a quantized result is computed on integers, and in single precision for
+   a machine multiplies bytes (vnni.h), a quantized result is computed on integers, and in single precision for
    elements whose exact product is so near to the middle of two quantized numbers that the rounding of sums decides. */
 enum { GO_FLOATS, GO_U8, GO_I8 }; /* types of operands and results */
 
@@ -14,7 +14,7 @@ typedef struct {
     int32_t a_zero, b_zero, zero;
     const float *b_scales;                /* of each column; NULL if all are b_scale */
     const void *b_zeros;                  /* of each column; NULL if all are b_zero */
-    const void *packed;                   /* b for integers.h, or NULL */
+    const void *packed;                   /* b for vnni.h, or NULL */
     int64_t batch;                        /* of the part that is computed */
 } go_quantized;
 
@@ -25,8 +25,8 @@ GO_INLINE i32_w go_bytes(const void *from, int64_t index, int count, int type) {
 }
 
 /* Rows of A as floats. */
-GO_SHARED void go_quantized_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth, float *to,
-                                 int64_t to_step) {
+GO_NOINLINE void go_quantized_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
+                                   float *to, int64_t to_step) {
     const go_quantized *const p = operands;
     const int type = p->a_type;
     for (int64_t i = 0; i < count; i++, to += to_step) {
@@ -45,8 +45,8 @@ GO_SHARED void go_quantized_rows(const void *operands, int64_t row, int64_t coun
 }
 
 /* A panel of B as floats. */
-GO_SHARED void go_quantized_panel(const void *operands, int64_t k, int64_t depth, int64_t column, int64_t count,
-                                  float *to) {
+GO_NOINLINE void go_quantized_panel(const void *operands, int64_t k, int64_t depth, int64_t column, int64_t count,
+                                    float *to) {
     const go_quantized *const p = operands;
     const int type = p->b_type;
     const int first = (int)(count < LANES_w ? count : LANES_w), second = (int)count - first;
@@ -72,7 +72,7 @@ GO_INLINE float go_lowest(int32_t zero, int type) { return (float)((type == GO_U
 GO_INLINE float go_highest(int32_t zero, int type) { return (float)((type == GO_U8 ? 255 : 127) - zero); }
 
 /* Quantizes `count` floats; NaN becomes the lowest integer. */
-GO_SHARED void go_quantize_row(const go_quantized *p, const float *from, int64_t count, void *to) {
+GO_NOINLINE void go_quantize_row(const go_quantized *p, const float *from, int64_t count, void *to) {
     const float low = go_lowest(p->zero, p->type), high = go_highest(p->zero, p->type);
     for (int64_t j = 0; j < count; j += LANES_w) {
         const int left = count - j < LANES_w ? (int)(count - j) : LANES_w;

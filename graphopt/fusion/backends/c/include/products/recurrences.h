@@ -240,7 +240,7 @@ GO_INLINE void go_end_row(const go_chunk *at, int64_t i) {
     }
 }
 
-__attribute__((unused, noinline)) static void go_recurrence_chunk(go_recurrence *run, int64_t chunk) {
+GO_NOINLINE void go_recurrence_chunk(go_recurrence *run, int64_t chunk) {
     const int64_t start = chunk % run->row_chunks * run->rows, left = run->batch - start;
     go_chunk at = {.run = run, .direction = chunk / run->row_chunks, .start = start};
     at.rows = left < run->rows ? left : run->rows;

@@ -1,4 +1,4 @@
-/* Products with weights of few bits and rounded rows on integers (integers.h).
+/* Products with weights of few bits and rounded rows on integers (vnni.h).
 
    Packed, a panel of 32 columns has quads of values along k: for 4 bits, the low halves of 64 bytes are the first 16
    columns. */
@@ -7,8 +7,8 @@ GO_INLINE int go_nbits_has_integers(int bits, int64_t size, int has_zeros) {
     return size <= 256 && size % 16 == 0 && !(bits == 8 && has_zeros) && go_has_integers(size);
 }
 
-GO_SHARED void go_nbits_pack_quads(const uint8_t *from, int64_t columns, int64_t blocks, int bits, int64_t size,
-                                   uint8_t *to) {
+GO_NOINLINE void go_nbits_pack_quads(const uint8_t *from, int64_t columns, int64_t blocks, int bits, int64_t size,
+                                     uint8_t *to) {
     const int64_t depth = blocks * size, bytes = depth * bits / 8, panel_bytes = depth * go_nbits_row(bits);
     memset(to, 0, go_nbits_size(columns, blocks, bits, size));
     for (int64_t n = 0; n < columns; n++) {
@@ -26,8 +26,8 @@ GO_SHARED void go_nbits_pack_quads(const uint8_t *from, int64_t columns, int64_t
 }
 
 /* A panel less its zero points, as bytes with a sign, and 128 times the sums of its blocks. */
-GO_SHARED GO_INTEGERS void go_nbits_open_panel(const go_nbits *product, int bits, int64_t panel, int8_t *to,
-                                               int32_t *sums) {
+GO_NOINLINE GO_VNNI void go_nbits_open_panel(const go_nbits *product, int bits, int64_t panel, int8_t *to,
+                                             int32_t *sums) {
     const int64_t quads = product->size / 4;
     const uint8_t *at = product->values + panel * product->blocks * product->size * go_nbits_row(bits);
     const __m512i low = _mm512_set1_epi8(15), ones = _mm512_set1_epi8(1), repeat = _mm512_set1_epi32(0x01010101);
@@ -61,7 +61,7 @@ GO_SHARED GO_INTEGERS void go_nbits_open_panel(const go_nbits *product, int bits
 
 /* A row of A, rounded to integers, to which 128 is added, and the scales of its blocks. Returns whether the row is
    finite. */
-GO_SHARED int go_nbits_round_row(const go_nbits *product, const float *row, uint8_t *to, float *scales) {
+GO_NOINLINE int go_nbits_round_row(const go_nbits *product, const float *row, uint8_t *to, float *scales) {
     int finite = 1;
     for (int64_t block = 0; block < product->blocks; block++) {
         const int64_t first = block * product->size;
@@ -87,9 +87,9 @@ GO_SHARED int go_nbits_round_row(const go_nbits *product, const float *row, uint
 }
 
 /* Adds the sums of a block, times their scales, to c; 32 columns. */
-GO_SHARED void go_nbits_add_block(int64_t rows, const int32_t *sums, const int32_t *offsets, const float *scales,
-                                  const float *row_scales, int64_t row_scales_step, int adds, float *c,
-                                  int64_t c_step) {
+GO_NOINLINE void go_nbits_add_block(int64_t rows, const int32_t *sums, const int32_t *offsets, const float *scales,
+                                    const float *row_scales, int64_t row_scales_step, int adds, float *c,
+                                    int64_t c_step) {
     const __m512i o0 = _mm512_loadu_si512(offsets), o1 = _mm512_loadu_si512(offsets + 16);
     const __m512 s0 = _mm512_loadu_ps(scales), s1 = _mm512_loadu_ps(scales + 16);
     for (int64_t i = 0; i < rows; i++, sums += 32, c += c_step) {
@@ -104,8 +104,8 @@ GO_SHARED void go_nbits_add_block(int64_t rows, const int32_t *sums, const int32
 }
 
 /* A row that is not finite, in single precision. */
-GO_SHARED void go_nbits_float_row(const go_nbits *product, int bits, const float *row, int64_t first, int64_t count,
-                                  float *c) {
+GO_NOINLINE void go_nbits_float_row(const go_nbits *product, int bits, const float *row, int64_t first, int64_t count,
+                                    float *c) {
     const int64_t bytes = product->blocks * product->size * go_nbits_row(bits);
     for (int64_t j = 0; j < count; j++) {
         const int64_t n = first + j, lane = n % 16, half = n % 32 / 16;
@@ -123,7 +123,7 @@ GO_SHARED void go_nbits_float_row(const go_nbits *product, int bits, const float
 }
 
 /* Part `index` of a product, of go_low_parts parts; 0 if there is no memory. */
-GO_SHARED int go_nbits_integers(const go_nbits *product, int bits, int64_t index, go_low_finish finish, void *run) {
+GO_NOINLINE int go_nbits_integers(const go_nbits *product, int bits, int64_t index, go_low_finish finish, void *run) {
     const go_low_part part = go_low_part_at(index, product->rows, product->columns, product->depth, 0);
     const int64_t depth = product->blocks * product->size, a_step = depth + 64;
     const int64_t c_step = (part.columns + 31) / 32 * 32 + 16;

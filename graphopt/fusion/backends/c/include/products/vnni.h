@@ -1,7 +1,7 @@
 /* Products of bytes on machines that multiply four pairs of bytes in each lane, and add them without saturation. On
    other machines, products in single precision are as fast. */
 #if GO_LEVEL == 4
-#define GO_INTEGERS __attribute__((target("avx512vnni")))
+#define GO_VNNI __attribute__((target("avx512vnni")))
 #define GO_QUAD 64 /* bytes of a vector: 16 columns of 4 values along k */
 
 /* Whether sums of `depth` products are exact. */
@@ -45,8 +45,8 @@ GO_INLINE __m512i go_integers_quads_mask(int64_t rows, uint16_t inside) {
 }
 
 /* 16 columns of B, written to every other vector of `to`; their sums, and sums of squares. */
-GO_INLINE GO_INTEGERS void go_integers_columns(const char *from, int64_t depth, int64_t columns, int64_t count,
-                                               int type, char *to, int32_t *sums, int32_t *squares) {
+GO_INLINE GO_VNNI void go_integers_columns(const char *from, int64_t depth, int64_t columns, int64_t count,
+                                           int type, char *to, int32_t *sums, int32_t *squares) {
     const uint16_t inside = (uint16_t)(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
     const __m512i flip = _mm512_set1_epi8(type == GO_U8 ? (char)128 : 0), ones = _mm512_set1_epi8(1);
     __m512i total = _mm512_setzero_si512(), low = total, high = total; /* of pairs in columns 0 to 7, and 8 to 15 */
@@ -69,8 +69,8 @@ GO_INLINE GO_INTEGERS void go_integers_columns(const char *from, int64_t depth, 
     for (int i = 0; i < 16; i++) squares[i] = pairs[2 * i] + pairs[2 * i + 1];
 }
 
-GO_SHARED GO_INTEGERS void go_integers_pack_one(const void *from, int64_t depth, int64_t columns, int type,
-                                                int32_t zero, char *to) {
+GO_NOINLINE GO_VNNI void go_integers_pack_one(const void *from, int64_t depth, int64_t columns, int type,
+                                              int32_t zero, char *to) {
     const go_integers_layout layout = go_integers_layout_of(depth, columns);
     int32_t *const sums = (int32_t *)(to + layout.sums);
     float *const norms = (float *)(to + layout.norms);
@@ -93,8 +93,8 @@ GO_INLINE void go_integers_pack(const void *from, int64_t batches, int64_t depth
                              (char *)to + (size_t)i * bytes);
 }
 
-GO_INLINE GO_INTEGERS void go_integers_tile(int rows, const uint8_t *a, int64_t a_step, const char *b, int64_t quads,
-                                            int32_t *c, int64_t c_step) {
+GO_INLINE GO_VNNI void go_integers_tile(int rows, const uint8_t *a, int64_t a_step, const char *b, int64_t quads,
+                                        int32_t *c, int64_t c_step) {
     __m512i sums[12][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = _mm512_setzero_si512();
@@ -116,8 +116,8 @@ GO_INLINE GO_INTEGERS void go_integers_tile(int rows, const uint8_t *a, int64_t 
     }
 }
 
-GO_SHARED GO_INTEGERS void go_integers_panel(int64_t rows, const uint8_t *a, int64_t a_step, const char *b,
-                                             int64_t quads, int32_t *c, int64_t c_step) {
+GO_NOINLINE GO_VNNI void go_integers_panel(int64_t rows, const uint8_t *a, int64_t a_step, const char *b,
+                                           int64_t quads, int32_t *c, int64_t c_step) {
 #define GO_TILES(count) \
     for (; rows >= count; rows -= count, a += count * a_step, c += count * c_step) \
     go_integers_tile(count, a, a_step, b, quads, c, c_step)
@@ -173,7 +173,7 @@ GO_INLINE void go_begin_elements(go_elements *each, const go_quantized *p, const
     }
 }
 
-GO_SHARED void go_quantize_elements(go_elements *each) {
+GO_NOINLINE void go_quantize_elements(go_elements *each) {
     const go_quantized *const p = each->product;
     const int64_t quads = (p->depth + 3) / 4, block = go_low_depth(p->columns, p->depth); /* a multiple of 4 */
     float total[GO_TOGETHER] = {0}, scale[GO_TOGETHER];
@@ -207,7 +207,7 @@ GO_SHARED void go_quantize_elements(go_elements *each) {
 
 /* Part `index`, of as many parts as in single precision; 0 if there is no memory. `finish` stores numbers of the type
    of the result. */
-GO_SHARED int go_quantized_integers(const go_quantized *product, int64_t index, go_low_finish finish, void *run) {
+GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index, go_low_finish finish, void *run) {
     go_quantized p = *product;
     const int a_type = p.a_type, b_type = p.b_type, type = p.type;
     const int64_t parts = go_low_parts(p.rows, p.columns);
