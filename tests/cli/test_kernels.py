@@ -227,13 +227,6 @@ def test_absence_of_groups_is_reported(invoke: Invoke, path: Path) -> None:
         "--no-verify",
     )
     assert "no native groups: there are no kernels for" in ran.out
-    old = path.with_name("old.onnx")
-    ir.save(
-        parse("g (float[N,64] x, float[64] w) => (float[N,64] y) { a = Sin(x) y = Mul(a, w) }", ir_version=3),
-        old,
-    )
-    ran = invoke("optimize", old, "-o", out, "--fuser", "native")
-    assert ran.status == 0 and "no native groups: weights are inputs in IR version 3" in ran.out
 
 
 def test_exact_results_have_no_kernels(invoke: Invoke, path: Path) -> None:

@@ -14,9 +14,6 @@ from graphopt.partitioning.outline_groups import COPIED_BYTES
 from graphopt.passes.base import Pass
 from graphopt.util.lazy_dataclass import dataclass
 
-#: IR version from which initializers need not be inputs.
-_INITIALIZERS_SINCE = 4
-
 
 @dataclass(frozen=True)
 class DissolveGroups(Pass):
@@ -41,8 +38,6 @@ def obstacle_to_groups(model: ir.Model, cx: Context) -> str | None:
         return f"there are no kernels for {cx.options.device}"
     if cx.options.numerics is Numerics.EXACT:
         return "kernels are not bit-exact, as --exact requires"
-    if model.ir_version < _INITIALIZERS_SINCE:
-        return "weights are inputs in IR version 3; a newer version is needed (--target-opset raises it)"
     return None
 
 
