@@ -149,6 +149,12 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
         raise CantFuse(f"auto_pad {found.auto_pad} is unknown")
     if found.auto_pad != "NOTSET" and max(found.dilations) > 1:
         raise CantFuse(f"onnxruntime has no dilations with auto_pad {found.auto_pad}")
+    if found.auto_pad != "NOTSET" and any(
+        step > size + 2 for step, size in zip(found.strides, found.kernel, strict=True)
+    ):
+        raise CantFuse(
+            f"onnxruntime crops the operand for strides larger than the kernel with auto_pad {found.auto_pad}"
+        )
     if found.groups < 1 or shape[0] % found.groups:
         raise CantFuse("its groups do not divide its filters")
     return found

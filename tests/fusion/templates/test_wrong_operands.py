@@ -32,6 +32,8 @@ def grouped(text: str) -> ir.Model:
         ("4", "<dilations = [4611686018427387904]>", False),
         ("4", "<pads = [4611686018427387904, 4611686018427387904]>", False),
         ("4", "<strides = [4611686018427387904]>", False),
+        ("4", '<auto_pad = "SAME_UPPER", strides = [5]>', True),
+        ("4", '<auto_pad = "SAME_UPPER", strides = [6]>', False),
         ("1,4", "", False),
         ("4,1", "", False),
     ],
