@@ -177,16 +177,14 @@ def _consume(names: Sequence[str], alphas: list[float], betas: list[float]) -> l
 
 
 def _rnn_activations(names: Sequence[str], alphas: list[float], betas: list[float]) -> list[Activation]:
-    """Activations of RNN. Each direction has a number in the lists of parameters, which are 0 by default."""
-    zeros = [0.0] * len(names)
-    alphas, betas = alphas or zeros, betas or zeros
+    """Activations of RNN, whose parameters are 0 by default, and have one number for each direction.
+
+    onnxruntime nevertheless assigns the numbers in order to the activations that have parameters.
+    """
+    alphas, betas = alphas or [0.0] * len(names), betas or [0.0] * len(names)
     if len(alphas) < len(names) or len(betas) < len(names):
         raise CantFuse("it lacks parameters of activations")
-    found = []
-    for name, alpha, beta in zip(names, alphas, betas, strict=False):
-        has_alpha, has_beta = (default is not None for default in _PARAMETERS[name])
-        found.append(Activation(name, alpha if has_alpha else 0.0, beta if has_beta else 0.0))
-    return found
+    return _consume(names, alphas, betas)
 
 
 def _clip(node: ir.Node) -> float:

@@ -196,8 +196,8 @@ class Case:
         betas = [*self.attributes.get("activation_beta", ())]
         found = []
         for name in names:
-            a = alphas.pop(0) if alphas and (self.op == "RNN" or name in _WITH_ALPHA) else _ALPHA.get(name, 0)
-            b = betas.pop(0) if betas and (self.op == "RNN" or name in _WITH_BETA) else _BETA.get(name, 0)
+            a = alphas.pop(0) if alphas and name in _WITH_ALPHA else _ALPHA.get(name, 0)
+            b = betas.pop(0) if betas and name in _WITH_BETA else _BETA.get(name, 0)
             found.append((FUNCTIONS[name], a, b))
         return found[number * len(defaults) :][: len(defaults)]
 

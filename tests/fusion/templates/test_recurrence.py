@@ -71,6 +71,11 @@ def _cases() -> list[Case]:
         Case("RNN", (4, 2, 6, 10), attributes={"activations": [name], **parameters})
         for name in ("Relu", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid")
     ]
+    parameters = {"activation_alpha": [0.8, 0.3], "activation_beta": [0.2, 0.6]}
+    found += [
+        Case("RNN", (4, 2, 6, 10), "bidirectional", attributes={"activations": [*names], **parameters})
+        for names in (("Tanh", "HardSigmoid"), ("LeakyRelu", "Affine"), ("ScaledTanh", "Sigmoid"))
+    ]
     found += [
         Case("RNN", (4, 2, 6, 10), attributes={"activations": [name]})
         for name in ("Softsign", "Softplus", "Tanh")
