@@ -13,7 +13,7 @@ from graphopt.errors import RuntimeFailure
 from graphopt.fusion.backends.c.build_library import Plan
 from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.fusion.backends.c.source_file import source
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.template_kernel import NativeKernel
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from tests.fuzz.kernels.all_groups import Grouped, grouped
@@ -43,10 +43,23 @@ class Findings:
     without: dict[str, str] = field(default_factory=dict)
 
 
-def library(kernels: Sequence[Kernel], folder: Path, levels: tuple[int, ...], quickly: bool = True) -> Path:
-    """A library of ``kernels`` with distinct names; ``quickly`` compiles with few optimizations."""
+def library(
+    kernels: Sequence[NativeKernel],
+    folder: Path,
+    levels: tuple[int, ...],
+    quickly: bool = True,
+    more: tuple[str, ...] = (),
+) -> Path:
+    """A library of ``kernels`` with distinct names.
+
+    Args:
+        quickly: whether to compile with few optimizations.
+        more: further arguments of the compiler.
+    """
     units = [source(kernels[start : start + _UNIT]) for start in range(0, len(kernels), _UNIT)]
-    plan = Plan(tuple(units), len(kernels), find_compiler(None), levels, ("-O1",) if quickly else ())
+    plan = Plan(
+        tuple(units), len(kernels), find_compiler(None), levels, (*(("-O1",) if quickly else ()), *more)
+    )
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "kernels.so"
     plan.make(folder, target)

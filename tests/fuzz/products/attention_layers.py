@@ -1,0 +1,118 @@
+"""Random Attention and MultiHeadAttention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.products.epilogues import add_epilogue
+from tests.fuzz.products.product_graph import Array, ProductGraph
+
+_LENGTHS = (1, 2, 3, 4, 5, 7, 16, 17, 33, 64, 100)
+_KEYS = (1, 2, 7, 16, 31, 33, 64, 255, 256, 257, 300, 513)
+#: Numbers in masks that hide a key.
+_HIDDEN = (-np.inf, -1e9, float(np.finfo(np.float32).min), -10000.0)
+
+
+def attention_layers(g: ProductGraph) -> None:
+    """One attention, now and then with the same values as keys, and elementwise nodes after it."""
+    g.opset = 23
+    depth = g.pick(1, 3, 8, 16, 17, 32, 64)
+    width = depth if g.chance(0.7) else g.pick(1, 5, 16, 33)
+    queries, keys = g.pick(*_LENGTHS), g.pick(*_KEYS)
+    rows = queries if g.chance(0.5) else g.symbol(queries, g.pick(*_LENGTHS), g.pick(*_LENGTHS), 1)
+    length = keys if g.chance(0.5) else g.symbol(keys, g.pick(*_LENGTHS), 257, 1)
+    batch = g.pick(1, 2) if g.chance(0.5) else g.symbol(1, 2, 3)
+    attributes: dict[str, Any] = {"scale": g.pick(0.5, 1.0, 0.125)} if g.chance(0.3) else {}
+    if g.chance(0.55):
+        value, dims = _attention(g, batch, rows, length, depth, width, attributes)
+    else:
+        value, dims = _multi_head(g, batch, rows, length, depth, width, attributes)
+    add_epilogue(g, value, dims, most=2)
+
+
+def _operands(g: ProductGraph, shapes: Sequence[list[int | str]]) -> list[str]:
+    """Inputs, the last two of which may be the same."""
+    names = [g.input(shape) for shape in shapes[:2]]
+    return [*names, names[1] if shapes[1] == shapes[2] and g.chance(0.1) else g.input(shapes[2])]
+
+
+def _attention(
+    g: ProductGraph,
+    batch: int | str,
+    rows: int | str,
+    length: int | str,
+    depth: int,
+    width: int,
+    attributes: dict[str, Any],
+) -> tuple[str, list[int | str]]:
+    shared = g.pick(1, 2, 3, 4)
+    heads = shared * g.pick(1, 1, 2)
+    dims: list[int | str]
+    if g.chance(0.5):
+        shapes = [[batch, heads, rows, depth], [batch, shared, length, depth], [batch, shared, length, width]]
+        dims = [batch, heads, rows, width]
+    else:
+        shapes = [
+            [batch, rows, heads * depth],
+            [batch, length, shared * depth],
+            [batch, length, shared * width],
+        ]
+        dims = [batch, rows, heads * width]
+        attributes |= {"q_num_heads": heads, "kv_num_heads": shared}
+    operands = _operands(g, shapes)
+    if g.chance(0.6):
+        operands.append(_mask(g, [batch, heads, rows, length], g.pick(2, 3, 4), g.chance(0.5)))
+    elif rows == length and g.chance(0.5):
+        attributes["is_causal"] = 1
+    return g.node("Attention", operands, **attributes), dims
+
+
+def _multi_head(
+    g: ProductGraph,
+    batch: int | str,
+    rows: int | str,
+    length: int | str,
+    depth: int,
+    width: int,
+    attributes: dict[str, Any],
+) -> tuple[str, list[int | str]]:
+    heads = g.pick(1, 2, 3, 4)
+    shapes: list[list[int | str]]
+    if g.chance(0.4):
+        shapes = [[batch, heads, length, depth], [batch, heads, length, depth]]  # of equal sizes
+        width = depth
+    else:
+        shapes = [[batch, length, heads * depth], [batch, length, heads * width]]
+    operands = _operands(g, [[batch, rows, heads * depth], *shapes])
+    if g.chance(0.5):
+        operands += ["", "", _mask(g, [batch, heads, rows, length], 4, False)]
+    elif rows == length and g.chance(0.3):
+        attributes["unidirectional"] = 1
+    made = g.node("MultiHeadAttention", operands, domain="com.microsoft", num_heads=heads, **attributes)
+    return made, [batch, rows, heads * width]
+
+
+def _mask(g: ProductGraph, dims: list[int | str], rank: int, is_bool: bool) -> str:
+    """Booleans, or floats to add. In one case, a row hides all keys: its result is zero even if values are NaN."""
+    dims = list(dims)
+    for axis in (0, 1):
+        if g.chance(0.3):
+            dims[axis] = 1
+
+    hidden: Any = False if is_bool else np.float32(g.pick(*_HIDDEN))
+
+    def draw(random: np.random.Generator, shape: Sequence[int], case: int) -> Array:
+        shown = random.random(shape) < 0.7
+        array = (
+            shown if is_bool else np.where(shown, random.standard_normal(shape), hidden).astype(np.float32)
+        )
+        if array.size:
+            array[..., 0] = True if is_bool else 0.5
+            if case == 1:
+                array[..., random.integers(shape[-2]), :] = hidden
+        return np.asarray(array)
+
+    return g.input(dims[4 - rank :], np.bool_ if is_bool else np.float32, draw)

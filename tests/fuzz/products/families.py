@@ -1,0 +1,31 @@
+"""Random graphs with products, by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.fuzz.products.attention_layers import attention_layers
+from tests.fuzz.products.convolutions import convolutions
+from tests.fuzz.products.low_bits import low_bits
+from tests.fuzz.products.matrix_products import matrix_products
+from tests.fuzz.products.product_graph import ProductGraph
+from tests.fuzz.products.quantized_products import quantized_products
+from tests.fuzz.products.recurrences import recurrences
+
+#: A seed selects the family by its remainder.
+FAMILIES: tuple[Callable[[ProductGraph], None], ...] = (
+    convolutions,
+    matrix_products,
+    attention_layers,
+    recurrences,
+    low_bits,
+    quantized_products,
+)
+
+
+def generate(seed: int) -> ProductGraph:
+    """The graph of ``seed``; about a quarter of all are bodies of If or Loop."""
+    g = ProductGraph(seed)
+    g.body = g.pick("", "", "", "", "", "", "if", "loop")
+    FAMILIES[seed % len(FAMILIES)](g)
+    return g

@@ -1,0 +1,82 @@
+"""Random products of dequantized operands, with quantized results or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from tests.fuzz.products.epilogues import add_epilogue
+from tests.fuzz.products.product_graph import Array, Dim, ProductGraph
+
+_TYPES = (np.dtype(np.uint8), np.dtype(np.int8))
+
+
+def quantized_products(g: ProductGraph) -> None:
+    """One product, or two of the same dequantized operand.
+
+    The template adds integers, and onnxruntime rounded floats: a quantized result may be the next number.
+    """
+    g.opset = g.pick(13, 19, 21)
+    depth, columns = (
+        g.pick(1, 2, 3, 4, 5, 15, 16, 17, 64, 100, 255),
+        g.pick(1, 2, 3, 15, 16, 17, 31, 33, 64, 100),
+    )
+    rows = g.pick(1, 2, 3, 4, 7, 16, 17) if g.chance(0.5) else g.symbol(1, 4, 0, 17, 3)
+    batch: list[Any] = [
+        g.pick(1, 2) if g.chance(0.5) else g.symbol(1, 3, 0, 2) for _ in range(g.pick(0, 0, 1, 2))
+    ]
+    if g.chance(0.75):
+        dtype = g.pick(*_TYPES)
+        parts = [g.input([*batch, rows, depth], dtype), g.constant(_scale(g)), g.constant(_zero(g, dtype))]
+        left = g.node("DequantizeLinear", parts)
+    else:
+        left = g.input([*batch, rows, depth])
+    for _ in range(1 if g.chance(0.8) else 2):
+        right = _right(g, batch if batch and g.chance(0.3) else [], depth, columns)
+        _results(g, g.node("MatMul", [left, right]), [*batch, rows, columns])
+
+
+def _scale(g: ProductGraph, *shape: int) -> Array:
+    return np.asarray(g.random.uniform(0.001, 0.1, shape), np.float32)
+
+
+def _zero(g: ProductGraph, dtype: np.dtype, *shape: int) -> Array:
+    limits, kind = np.iinfo(dtype), g.random.random()
+    if kind < 0.5:
+        return np.full(shape, limits.min if kind < 0.3 else limits.max, dtype)
+    return np.asarray(g.random.integers(limits.min, limits.max + 1, shape), dtype)
+
+
+def _right(g: ProductGraph, batch: list[Any], depth: int, columns: int) -> str:
+    """The dequantized right operand, constant or an input, with a scale or one for each column."""
+    dtype = g.pick(*_TYPES)
+    limits = np.iinfo(dtype)
+    if all(isinstance(dim, int) for dim in batch) and g.chance(0.7):
+        numbers = g.random.integers(limits.min, limits.max + 1, (*batch, depth, columns)).astype(dtype)
+        value = g.constant(numbers)
+    else:
+        value = g.input([*batch, depth, columns], dtype)
+    if g.chance(0.5):
+        return g.node("DequantizeLinear", [value, g.constant(_scale(g)), g.constant(_zero(g, dtype))])
+    parts = [value, g.constant(_scale(g, columns))]
+    if dtype == np.uint8 or g.chance(0.7):
+        parts.append(g.constant(_zero(g, dtype, columns)))
+    return g.node("DequantizeLinear", parts, axis=len(batch) + 1)
+
+
+def _results(g: ProductGraph, product: str, dims: list[Dim]) -> None:
+    """Outputs: the quantized product, or elementwise nodes of it."""
+    if g.chance(0.4):
+        add_epilogue(g, product, dims, channel=len(dims) - 1)
+        return
+    dtype = g.pick(*_TYPES)
+    g.ties = max(g.ties, 0.01)
+    scale = np.asarray(g.random.uniform(0.001, 1), np.float32)
+    value = g.node("QuantizeLinear", [product, g.constant(scale), g.constant(_zero(g, dtype))])
+    if g.chance(0.5):
+        g.output(value, helper.np_dtype_to_tensor_dtype(dtype))
+        return
+    value = g.node("DequantizeLinear", [value, g.constant(_scale(g)), g.constant(_zero(g, dtype))])
+    add_epilogue(g, value, dims, channel=len(dims) - 1, most=2)
