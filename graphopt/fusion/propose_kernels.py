@@ -48,12 +48,13 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
         if cluster.nest is not None:
             reason = policy.unprofitability(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
-            try:
-                policy.note_kernel(group)
-                proposal.groups.append(group)
+            found = _with_kernel(group, proposal, policy)
+            if isinstance(found, Partition):
+                for node in found.nodes:
+                    proposal.ungrouped.pop(node, None)
+                proposal.groups.append(found)
                 continue
-            except CantFuse as refusal:
-                reason = str(refusal)
+            reason = found
             last = [node for node in kept if not any(reader in kept for reader in _readers(node))]
             _exclude(last, reason, proposal)
             rest = [node for node in kept if node not in last]
@@ -63,6 +64,49 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
                 _exclude(rest, reason, proposal)
         else:
             _exclude(kept, cluster.reason if len(kept) == 1 and cluster.reason else reason, proposal)
+
+
+def _with_kernel(group: Partition, proposal: Proposal, policy: FusionPolicy) -> Partition | str:
+    """``group`` if it has a kernel, or with the moves before it; otherwise the reason why it has none.
+
+    The shape of a moved value may not determine the sizes of later ones: Reshape to the groups of a
+    GroupNormalization merges the spatial axes.
+    """
+    try:
+        policy.note_kernel(group)
+        return group
+    except CantFuse as refusal:
+        reason = str(refusal)
+    moves = _moves_before(group, proposal, policy)
+    if moves:
+        larger = Partition.of([*moves, *group.nodes], policy.kind)
+        try:
+            policy.note_kernel(larger)
+            return larger
+        except CantFuse:
+            pass
+    return reason
+
+
+def _moves_before(group: Partition, proposal: Proposal, policy: FusionPolicy) -> list[ir.Node]:
+    """The ungrouped moves without cost that only ``group`` reads, in order of execution."""
+    inside = dict.fromkeys(group.nodes)
+    found: list[ir.Node] = []
+    pending = list(group.inputs)
+    while pending:
+        node = pending.pop().producer()
+        if node is None or node not in proposal.ungrouped or node in inside or not traits.is_alias(node):
+            continue
+        is_read_inside = all(reader in inside for reader in _readers(node))
+        if (
+            is_read_inside
+            and not any(map(ir.Value.is_graph_output, node.outputs))
+            and not policy.obstacle(node)
+        ):
+            inside[node] = None
+            found.append(node)
+            pending += [value for value in node.inputs if value is not None]
+    return found[::-1]
 
 
 def _exclude(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:

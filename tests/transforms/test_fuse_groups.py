@@ -186,6 +186,34 @@ def test_tanh_gelu_is_a_group() -> None:
     assert [ops(group.function) for group in groups_of(model)] == [["FastGelu"]]
 
 
+def group_normalization(read: str = "") -> str:
+    """GroupNormalization by Reshape to groups, and SiLU; the shape of the groups has no single spatial axes."""
+    return f"""g (float[B,32,H,W] x) => (float[B,32,H,W] y{", float[B,8,M] z" if read else ""})
+        <int64[3] groups = {{0, 8, -1}}, float[8] one = {{1,1,1,1,1,1,1,1}}, float[8] zero = {{0,0,0,0,0,0,0,0}}> {{
+        s = Shape(x)
+        r = Reshape(x, groups)
+        n = InstanceNormalization(r, one, zero)
+        t = Reshape(n, s)
+        u = Sigmoid(t)
+        y = Mul(t, u)
+        {read}
+    }}"""
+
+
+def test_a_group_contains_the_move_before_it_that_determines_its_sizes() -> None:
+    model, groups = fused(group_normalization())
+    assert [ops(group.function) for group in groups] == [
+        ["Reshape", "InstanceNormalization", "Reshape", "Sigmoid", "Mul"]
+    ]
+    assert groups[0].kernel is not None and ops(model.graph) == ["Shape", groups[0].name]
+
+
+def test_a_move_with_other_readers_is_not_part_of_a_group() -> None:
+    model, groups = fused(group_normalization("z = MatMul(r, r)"))
+    assert all("Reshape" not in ops(group.function)[:1] for group in groups)
+    assert "Reshape" in ops(model.graph)
+
+
 def test_scaling_without_a_product_is_fused() -> None:
     _, groups = fused("g (float[N,64] x) => (float[N,64] y) <float s = {3}> { a = Abs(x) y = Mul(a, s) }")
     assert [ops(group.function) for group in groups] == [["Abs", "Mul"]]
