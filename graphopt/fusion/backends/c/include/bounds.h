@@ -1,5 +1,5 @@
 /* Whether offset + sum of stride * i is the index of one of `elements` elements, for all i from start to stop - 1 of
-   each loop {stride, start, stop}; so it is where a loop is empty. In 128 bits, as a model may hold any numbers. */
+   each loop {stride, start, stop}; true if a loop is empty. In 128 bits, because a model may contain any numbers. */
 GO_NOINLINE int go_inside(const int64_t (*loops)[3], int count, int64_t offset, int64_t elements) {
     __int128 low = offset, high = offset;
     for (int k = 0; k < count; k++) {
@@ -12,9 +12,9 @@ GO_NOINLINE int go_inside(const int64_t (*loops)[3], int count, int64_t offset, 
     return low >= 0 && high < elements;
 }
 
-/* How many of `items` make a chunk of work, of which each takes `weight` bytes of memory traffic; 1 or more, although
-   products of sizes that a model makes up may wrap around. Of many items, a chunk has a fixed share: what a chunk starts
-   with, such as its buffers, and the order of its streaming stores cost as much as a few rows. */
+/* The number of `items` in a chunk of work, 1 or more; an item causes `weight` bytes of memory traffic, a product of
+   sizes that may wrap around. Of many items, a chunk has a fixed share: its start, such as the allocation of buffers,
+   and the order of its streaming stores cost as much as a few rows. */
 __attribute__((unused)) static int64_t go_step(int64_t items, int64_t weight) {
     if (weight < 1) weight = 1;
     if (items <= (2 * GO_CHUNK - 1) / weight) return items < 1 ? 1 : items;

@@ -1,7 +1,7 @@
 /* Vectors of GO_LANES elements, whose names end in GO_SET: their types, how they are read, written and converted.
-   This text is there once for each number of lanes that kernels use. Tensors need not be aligned, and nothing
-   outside of them is touched: what ends in _part reads or writes the first m elements alone. A "yes" has all bits
-   set, in an integer as wide as what was compared. */
+   A file contains this text once for each number of lanes in use. Tensors need not be aligned, and no memory outside
+   of them is accessed: functions with the suffix _part read or write the first m elements alone. The result of a
+   comparison that is true has all bits set, in an integer of the width of the operands. */
 
 /* gcc 12 reads elements that lie a known stride apart as vectors, and shuffles: up to ten times as slow as reading them
    one by one, which it does where it does not know the stride. */

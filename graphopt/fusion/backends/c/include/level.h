@@ -1,4 +1,4 @@
-/* What the CPU level that this text is compiled for offers: GO_LEVEL is 2, 3 or 4 for x86-64-v2, v3 and v4, and 0
+/* Features of the CPU level that this text is compiled for: GO_LEVEL is 2, 3 or 4 for x86-64-v2, v3 and v4, and 0
    for any other machine. The text needs the vector extensions of gcc or clang, and -ffp-contract=off. */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi" /* Vectors are passed between inlined functions alone. */
 #endif
 
-/* How many bytes a vector register holds. */
+/* The size of a vector register in bytes. */
 #if GO_LEVEL == 4
 #define GO_BYTES 64
 #elif GO_LEVEL == 3
@@ -38,8 +38,8 @@
 #define GO_ENOUGH 64
 #endif
 
-/* Outputs of so many bytes are too large for the caches that a core has for itself, and crowd out what else is in one
-   that cores share: they are written past caches, which then need not read what is to be overwritten. */
+/* Outputs of this size in bytes exceed the caches of a core, and would displace other data from shared caches. They are
+   written by streaming stores, before which no cache reads the memory. */
 #ifndef GO_FAR
 #define GO_FAR (32 << 20)
 #endif
@@ -140,7 +140,7 @@ GO_INLINE void go_stream(void *to, const void *from, size_t bytes) {
 #endif
 }
 
-/* Other threads see what was written past caches. */
+/* Makes the results of streaming stores visible to other threads. */
 GO_INLINE void go_streamed(void) {
 #if GO_LEVEL >= 2
     _mm_sfence();

@@ -61,12 +61,12 @@ GO_INLINE V(f32) V(less)(V(f32) a, V(f32) b) { return V(select_f32)(a < b, a, b)
 GO_INLINE V(f32) V(more)(V(f32) a, V(f32) b) { return V(select_f32)(a > b, a, b); }
 #endif
 
-/* x / by, rounded as a division is, where `inverse` is 1 / by, rounded: a quotient of two, mended by what is left of x
+/* x / by, rounded like a division, where `inverse` is 1 / by, rounded: the product, corrected by the remainder of x
    (Markstein's theorem; by's mantissa is not all ones). Below 2^-100 the last place may differ. */
 GO_INLINE V(f32) V(div_by)(V(f32) x, V(f32) by, V(f32) inverse) {
 #if GO_LEVEL >= 3 || defined(__aarch64__)
     const V(f32) q = x * inverse, mended = V(fma)(V(fma)(-q, by, x), inverse, q);
-    /* What is left of infinity is NaN, and -0.0 + 0.0 is 0.0. */
+    /* The remainder of infinity is NaN, and -0.0 + 0.0 is 0.0. */
     return V(select_f32)(mended == mended, (V(f32))((V(u32))mended | ((V(u32))q & 0x80000000)), q);
 #else
     (void)inverse;

@@ -1,5 +1,5 @@
-/* Powers and remainders of real numbers, with the special cases of C. Logarithms are held in two parts, the second of
-   which is what the first lacks: the method of fdlibm's e_powf.c, with fused products where there are any. */
+/* Powers and remainders of real numbers, with the special cases of C. Logarithms have two parts, the second one
+   being the rounding error of the first: the method of fdlibm's e_powf.c, with fused products where there are any. */
 
 /* a b - product, where that is a b, rounded */
 GO_INLINE V(f32) V(lost)(V(f32) a, V(f32) b, V(f32) product) {

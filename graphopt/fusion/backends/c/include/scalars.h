@@ -1,6 +1,6 @@
-/* What is computed element by element. */
+/* Functions of single elements. */
 
-/* x^n of integers, which wraps around; what is not whole is cut off. */
+/* x^n of integers, which wraps around; fractions are truncated. */
 __attribute__((unused)) static int64_t go_power(int64_t x, int64_t n) {
     if (n < 0) return x == 1 || x == -1 ? (n & 1 ? x : 1) : 0;
     uint64_t y = 1, factor = (uint64_t)x;

@@ -21,11 +21,11 @@ GO_INLINE V(i32) V(split_angle)(V(f32) x, V(f32) *r) {
        -0.0 stays. */
     const V(f32) sum = V(fma)(x, C(0x1.45f306p-1f), C(0x1.8p23f)), q = -(sum - 0x1.8p23f);
 #if GO_LEVEL >= 3 || defined(__aarch64__)
-    /* The product with the first part is not rounded, nor what is left of x. */
+    /* Neither the product with the first part is rounded, nor the remainder of x. */
     const V(i32) far = ~(V(abs_f32)(x) < 0x1p17f);
     *r = V(fma)(q, C(0x1.846988p-48f), V(fma)(q, C(0x1.4442dp-24f), V(fma)(q, C(0x1.921fb4p0f), x)));
 #else
-    /* Three parts of 11 bits, of which the products with 13 bits are exact */
+    /* Three parts of 11 bits, whose products with 13 bits are exact */
     const V(i32) far = ~(V(abs_f32)(x) < 0x1p13f);
     *r = x + q * 0x1.92p0f + q * 0x1.fb4p-12f + q * 0x1.444p-24f + q * 0x1.68c234p-39f;
 #endif

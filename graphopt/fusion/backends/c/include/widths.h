@@ -1,5 +1,5 @@
-/* Integers made wider and narrower. On x86-64 with intrinsics: gcc 12 turns __builtin_convertvector of what was just
-   loaded into loads of single elements. */
+/* Conversions between widths of integers, on x86-64 by intrinsics: gcc 12 turns __builtin_convertvector after a load
+   into loads of single elements. */
 #define GO_TO(to, x) __builtin_convertvector(x, V(to))
 #define GO_RESIZE(from, to, name, value) \
     GO_INLINE V(to) V(name)(V(from) x) { return (V(to))(value); }

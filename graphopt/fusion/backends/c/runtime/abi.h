@@ -1,7 +1,7 @@
 /* The part of onnxruntime's C interface that the runtime of kernels uses, declared here because onnxruntime's
    packages bring no header.
 
-   The functions lie in a table, OrtApi, of which a version only ever appends to the one before: a slot never moves.
+   The functions are in a table, OrtApi, to which versions only append: a slot never moves.
    The numbers below are those of onnxruntime 1.17 (API version 17, the order of `ort_api_1_to_17` in
    onnxruntime_c_api.cc, whose assertions fix slots 101, 118, 124 ... 266), and were compared with the headers of
    versions 14 to 29. */
@@ -63,7 +63,7 @@ GO_API(GO_DECLARE)
 /* The function `name` of a table. */
 #define GO(api, name) ((go_type_##name)(api)->slots[go_slot_##name])
 
-/* An operator, as onnxruntime asks for it. `version` tells it up to where to read. */
+/* An operator. onnxruntime reads as many members as `version` has. */
 struct OrtCustomOp {
   uint32_t version;
   void *(*CreateKernel)(const OrtCustomOp *, const OrtApi *, const OrtKernelInfo *);

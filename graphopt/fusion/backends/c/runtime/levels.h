@@ -6,7 +6,7 @@
 
 #include <cpuid.h>
 
-/* The register that tells which registers the operating system saves. */
+/* The register with the set of registers that the operating system saves. */
 static unsigned long long go_saved(void) {
   unsigned low, high;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

@@ -1,6 +1,6 @@
-/* Kernels as custom operators of onnxruntime: what RegisterCustomOps registers, and what kernels call.
+/* Kernels as custom operators of onnxruntime: RegisterCustomOps registers them, and kernels call the other functions.
 
-   The build writes "library.h", which says of which units the library is made:
+   The build writes "library.h", which lists the units of the library:
      GO_UNITS(each)  each(level, unit) for every unit of every level
      GO_PLACES(each) each(0) each(1) ...: a number for every kernel of a level */
 #ifndef _GNU_SOURCE
@@ -60,12 +60,12 @@ static int has_level(int level) {
   return 0;
 }
 
-/* Lets sessions that are made from now on take the kernels of `level`; -1 ends that. It wins over the environment
-   variable GRAPHOPT_CPU_LEVEL. A level that the CPU or the library lacks is as if it were not given. */
+/* Selects the kernels of `level` for new sessions; -1 ends that. It takes precedence over the environment variable
+   GRAPHOPT_CPU_LEVEL. A level that the CPU or the library lacks is ignored. */
 GO_EXPORT void graphopt_set_cpu_level(int level) { __atomic_store_n(&wanted_level, level, __ATOMIC_RELAXED); }
 
-/* The level that sessions made now take: the highest of the library that the CPU has, or a lower one that was asked
-   for; -1 if the library has none for this CPU. */
+/* The level of new sessions: the highest of the library that the CPU supports, or a lower one that was selected;
+   -1 if the library has none for this CPU. */
 GO_EXPORT int graphopt_cpu_level(void) {
   const int most = go_cpu_level();
   const char *text = getenv("GRAPHOPT_CPU_LEVEL");
@@ -106,7 +106,7 @@ struct go_call {
   void *packed[GO_MOST_CONSTANTS]; /* packed for this run only */
 };
 
-/* What the elements of an empty tensor are said to be. */
+/* The address of the elements of empty tensors. */
 static _Alignas(64) char nothing[64];
 
 /* Whether `status` is fine; if not, it is kept as the run's, or given up if that has one. */
@@ -208,7 +208,7 @@ const void *go_packed_constant(go_call *call, int index) {
   return packed == NULL ? NULL : packed->elements;
 }
 
-/* ---- What onnxruntime asks of an operator. ---- */
+/* ---- The interface of an operator. ---- */
 
 static const operator_t *whole(const OrtCustomOp *asked) { return (const operator_t *)asked; }
 
@@ -262,7 +262,7 @@ static OrtStatus *compute(void *kernel, OrtKernelContext *run) {
   return call.status;
 }
 
-/* onnxruntime does not say of which operator it asks for the pairs, so that each place has a function of its own. */
+/* onnxruntime passes no operator when it queries the pairs, so that each place has a separate function. */
 static size_t pairs_of(int place, int **inputs, int **outputs) {
   const go_kernel *kernel = kernel_at(units[0].level, place);
   const size_t count = kernel == NULL ? 0 : (size_t)kernel->in_place_pairs;
@@ -315,8 +315,8 @@ static const OrtCustomOp asked = {
 
 /* ---- Registration. ---- */
 
-/* The operators of one level for one onnxruntime. Sessions share it, and it lives as long as the library: nothing
-   tells when the last of them is gone. */
+/* The operators of one level for one onnxruntime. Sessions share it. It exists as long as the library, because
+   the end of the last session is not reported. */
 typedef struct registered {
   struct registered *next;
   const OrtApi *api;
@@ -390,7 +390,7 @@ GO_EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiB
   const char *name = base->GetVersionString();
   int major = 0, minor = 0;
   if (sscanf(name, "%d.%d", &major, &minor) != 2) major = minor = 0;
-  /* API version N came with 1.N; asking an older host for it prints a complaint, so ask it for what it has. */
+  /* API version N is that of 1.N. An older host prints an error for it, so that its own version is requested. */
   if (major < 1 || (major == 1 && minor < GO_OLDEST_API)) {
     char text[160];
     const OrtApi *api = base->GetApi(1);

@@ -207,7 +207,7 @@ GO_INLINE void go_gemm_scale(const go_gemm *g, int64_t row, int64_t column, int6
     }
 }
 
-/* What a chunk of work needs besides its operands. */
+/* The scratch memory of a chunk of work; NULL where none is needed. */
 typedef struct {
     float *a, *b, *c;
 } go_gemm_memory;

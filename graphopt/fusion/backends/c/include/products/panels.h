@@ -93,8 +93,8 @@ GO_NOINLINE void go_finish_product(go_product *p) {
 }
 
 #if GO_BYTES == 64
-/* A row's sums for a panel, and beside them those of GO_BESIDE rows of another product, which take one step for two of
-   the row. A single row waits for the second-level cache, and several rows for the multipliers. */
+/* A row's sums for a panel, and in the same loop those of GO_BESIDE rows of another product, which advance one step for
+   two of the row. A single row waits for the second-level cache, and several rows for the multipliers. */
 GO_INLINE void go_panel_beside(const float *m, int64_t depth, const float *a, const float *from, float *to,
                                go_product *p) {
     f32_w sum[GO_PANEL], other[GO_BESIDE][GO_PANEL];
@@ -132,8 +132,8 @@ GO_INLINE void go_panel_beside(const float *m, int64_t depth, const float *a, co
 }
 #endif
 
-/* The product of `rows` rows with a matrix, the last panels first if `backward`: what was read last is still in the
-   nearest cache when the same matrix is read again in the other order. Parts of `beside` are computed meanwhile. */
+/* The product of `rows` rows with a matrix, the last panels first if `backward`: calls alternate, because the panels
+   that were read last are still in the nearest cache. Parts of `beside` are computed meanwhile. */
 GO_NOINLINE void go_rows(const float *m, int64_t depth, int64_t columns, int backward,
                          const float *const *a, const float *const *from, float *const *to,
                          int64_t rows, go_product *beside) {

@@ -14,7 +14,7 @@ typedef struct {
     int64_t hidden, whole;
 } go_cell;
 
-/* What kind of cell it is. */
+/* The kind of a cell. */
 typedef struct {
     int gates, first;                /* gates; how many of them the first product of a step computes */
     int linear;                      /* whether the second product has the state as its operand, not the reset state */
@@ -296,7 +296,7 @@ __attribute__((unused)) static void go_run_recurrence(go_call *call, go_recurren
     else go_parallel(call, chunk, data, chunks);
 }
 
-/* The input of a gate within its bounds. onnxruntime gives the upper bound for NaN where it adds a bias. */
+/* The input of a gate within its bounds. With a bias, onnxruntime turns NaN into the upper bound. */
 GO_INLINE f32_w go_clipped(f32_w x, float clip, const int biased) {
     const f32_w bounded = more_w(less_w(x, splat_f32_w(clip)), splat_f32_w(-clip));
     return biased ? bounded : select_f32_w(x == x, bounded, x);
