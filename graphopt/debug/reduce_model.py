@@ -18,7 +18,7 @@ from graphopt.debug.command_checks import CommandNotRun
 from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.debug.trial_run import Trial, find_node
-from graphopt.errors import GraphoptError, VerificationFailed
+from graphopt.errors import GraphoptError, SystemExhausted, VerificationFailed
 from graphopt.inputs.feeds import Feeds
 from graphopt.model_arguments import copy
 from graphopt.process.child import Child
@@ -267,11 +267,18 @@ class StillFails:
         self._fails_early = isolated(trial, self._check, child)(limits).error is not None
         self._empty = False
         self.feeds: Feeds | None = None
-        if not self(trial.model):
+        if not self._fails(trial.model):
             self._empty = True  # the fault may need dims of size 0, which are more expensive to try
 
     def __call__(self, model: ir.Model) -> bool:
-        """Whether ``model`` still fails."""
+        """Whether ``model`` still fails; false if memory does not suffice to decide."""
+        try:
+            return self._fails(model)
+        except SystemExhausted:
+            return False
+
+    def _fails(self, model: ir.Model) -> bool:
+        """Whether ``model`` fails; raises SystemExhausted if memory does not suffice to decide."""
         trial, check = self._trial, self._check
         try:
             if ir.find_fault(model) is not None:
@@ -290,7 +297,7 @@ class StillFails:
                     return False
                 self.feeds = judge.feeds()
                 return True
-        except CommandNotRun:
+        except (CommandNotRun, SystemExhausted):
             raise
         except GraphoptError:
             return False  # the model can't be checked

@@ -237,7 +237,7 @@ class Child:
         if succeeded:
             return result
         if exhausted(result) is not None and not isinstance(result, SystemExhausted):
-            raise self._no_memory("onnxruntime exceeded the memory limit", str(result)) from result
+            raise self._no_memory(str(result), doing) from result
         raise result
 
     def _crash(self, status: int, doing: str) -> GraphoptError:
@@ -250,26 +250,28 @@ class Child:
             return _no_process(last or "it ended at once")
         is_killed = status == -getattr(signal, "SIGKILL", 9)  # by the system, for lack of memory
         if is_killed or any(map(lacks_memory, lines)):
-            message = "onnxruntime exceeded the memory limit and was stopped"
-            return self._no_memory(message, "\n".join(lines), is_killed=is_killed)
+            return self._no_memory("\n".join(lines), doing, stopped=" and was stopped", is_killed=is_killed)
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return ProcessCrashed(
             f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {last}" if last else "")
         )
 
-    def _no_memory(self, message: str, text: str, *, is_killed: bool = False) -> ResourceLimit:
+    def _no_memory(
+        self, text: str, doing: str, *, stopped: str = "", is_killed: bool = False
+    ) -> ResourceLimit:
         """The error for a process without memory: :class:`SystemExhausted` unless its own limit is the cause.
 
         Args:
-            message: the error if its own limit is the cause.
             text: the error as the process reports it.
+            doing, stopped: the work of the process and its end, for the message.
             is_killed: whether the system killed it. Beyond its own limit, an allocation fails instead.
         """
+        work = f" {doing}" if doing else ""
         if lacks_threads(text):
-            return SystemExhausted("no thread could be started by onnxruntime", hint=THREADS_HINT)
+            return SystemExhausted(f"no thread could be started by onnxruntime{work}", hint=THREADS_HINT)
         if self._memory is None or self._is_scarce or is_killed or ram.is_limited():
-            return SystemExhausted("there is not enough memory for onnxruntime", hint=MEMORY_HINT)
-        return ResourceLimit(message)
+            return SystemExhausted(f"there is not enough memory for onnxruntime{work}", hint=MEMORY_HINT)
+        return ResourceLimit(f"onnxruntime exceeded the memory limit{work}{stopped}")
 
 
 def _name(request: tuple[str, Any, tuple[Any, ...]]) -> str:

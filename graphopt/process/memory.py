@@ -91,7 +91,7 @@ def limit_data(nbytes: int) -> None:
     import resource
 
     limits = [value for value in resource.getrlimit(resource.RLIMIT_DATA) if value != resource.RLIM_INFINITY]
-    least = min([_data_bytes() + nbytes, *limits])
+    least = min([status_bytes("VmData") + nbytes, *limits])
     resource.setrlimit(resource.RLIMIT_DATA, (least, least))
 
 
@@ -136,17 +136,16 @@ def _of_cgroups(root: Path) -> Iterator[int]:
 
 
 def _of_limits() -> Iterator[int]:
+    """Bytes that each resource limit leaves to this process.
+
+    RLIMIT_AS counts the address space, RLIMIT_DATA private writable memory.
+    """
     import resource
 
-    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+    for kind, entry in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         soft, _ = resource.getrlimit(kind)
         if soft != resource.RLIM_INFINITY:
-            yield soft - _data_bytes()
-
-
-def _data_bytes() -> int:
-    """Private memory of this process, as RLIMIT_DATA counts it."""
-    return status_bytes("VmData")
+            yield soft - status_bytes(entry)
 
 
 def status_bytes(entry: str) -> int:

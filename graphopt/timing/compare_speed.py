@@ -114,7 +114,8 @@ def compare_speed(
         if advance is not None:
             advance(index / limits.processes)
         with Child(preload=["onnxruntime", "graphopt.timing.alternating_runs"], fresh=True) as child:
-            times = child.call(race, field, setup, limits, index, timeout=limits.seconds + _PATIENCE)
+            patience, doing = limits.seconds + _PATIENCE, f"timing {', '.join(sources)}"
+            times = child.call(race, field, setup, limits, index, timeout=patience, doing=doing)
         rounds += len(times[first])
         for name, series in found.items():
             series.append(ratios.median(round_ratios(times, name, first)))

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt import ir, publish
+from graphopt.errors import MEMORY_HINT, SystemExhausted, exhausted
 from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from graphopt.ort.session import ModelInFolder, Source
 from graphopt.process.child import Child
@@ -23,6 +24,9 @@ from graphopt.timing.machine_peaks import Peaks
 from graphopt.timing.original_nodes import map_to_originals
 from graphopt.timing.roofline import Roofline, kernel_events, kernel_name, roofline
 from graphopt.util.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import onnx
 
 #: Minimum and maximum number of profiled runs, after one that does not count.
 _LEAST_RUNS, _MOST_RUNS = 7, 50
@@ -61,14 +65,15 @@ class KernelProfile:
 
         Raises:
             RuntimeFailure: the model does not run.
+            SystemExhausted: memory does not suffice.
         """
-        import onnx
-
         with publish.ScratchFolder() as folder:
             with Child(preload=["onnxruntime", "graphopt.timing.kernel_profile"], fresh=True) as child:
-                events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE)
+                doing = f"profiling {name}"
+                events = child.call(profile, source, setup, name, folder, timeout=_PATIENCE, doing=doing)
             # onnxruntime keeps the paths of data files, which are relative to the folder of the source
-            proto = onnx.load(folder / "ran.onnx", load_external_data=False)
+            proto = _parsed((folder / "ran.onnx").read_bytes(), f"the optimized graph of {name}")
+            assert proto is not None, "onnxruntime wrote a model"
             ran = ir.from_proto(proto, base_dir=_folder(source))
         nodes = _by_name(ran, events)
         originals = {} if model is None else map_to_originals(nodes, model)
@@ -84,7 +89,7 @@ class KernelProfile:
 def profile(source: Source, setup: Setup, name: str, folder: Path) -> list[dict[str, Any]]:
     """The events of a profile; the graph that ran is written to ``ran.onnx`` in ``folder``."""
     made = setup.eager().session(
-        _named(source), name, profile=str(folder / "profile"), optimized=str(folder / "ran.onnx")
+        _named(source, name), name, profile=str(folder / "profile"), optimized=str(folder / "ran.onnx")
     )
     run = runner(made, setup)  # includes the first run
     begin, runs = time.perf_counter(), 0
@@ -102,7 +107,7 @@ def _folder(source: Source) -> Path | None:
     return None if isinstance(source, bytes) else Path(source).parent.absolute()
 
 
-def _named(source: Source) -> Source:
+def _named(source: Source, name: str) -> Source:
     """``source`` with unique names of all nodes, which onnxruntime's graph and profile then share.
 
     Nodes with unique names keep them; the others are called ``MatMul.3``, unlike ``MatMul_3``, the name in a
@@ -111,26 +116,36 @@ def _named(source: Source) -> Source:
 
     Args:
         source: a model that onnxruntime loads.
-    """
-    import onnx
+        name: its name in messages.
 
-    if isinstance(source, bytes):
-        proto = onnx.ModelProto.FromString(source)
-    else:
-        try:
-            proto = onnx.load(source, load_external_data=False)
-        except DecodeError:
-            return source
+    Raises:
+        SystemExhausted: memory does not suffice.
+    """
+    proto = _parsed(source if isinstance(source, bytes) else Path(source).read_bytes(), name)
+    if proto is None:
+        return source
     functions = (node for function in proto.functions for node in function.node)
     nodes = list(nodes_within([*proto.graph.node, *functions]))
     known = Counter(node.name for node in nodes)
     numbers = count()
     for node in nodes:
         if not node.name or known[node.name] > 1:
-            node.name = next(name for n in numbers if (name := f"{node.op_type}.{n}") not in known)
+            node.name = next(text for n in numbers if (text := f"{node.op_type}.{n}") not in known)
     give_calls_own_functions(proto)
     named, folder = proto.SerializeToString(), _folder(source)
     return named if folder is None else ModelInFolder(named, os.fspath(folder), data_bytes=0)
+
+
+def _parsed(data: bytes, name: str) -> onnx.ModelProto | None:
+    """The model ``data``; ``None`` if it is not in ONNX's format. Raises SystemExhausted."""
+    import onnx
+
+    try:
+        return onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        if (limit := exhausted(error)) is not None:
+            raise SystemExhausted(f"{limit} to read {name}", hint=MEMORY_HINT) from error
+        return None
 
 
 def _by_name(model: ir.Model, events: Sequence[Mapping[str, Any]]) -> dict[str, ir.Node]:

@@ -148,6 +148,17 @@ def test_lack_of_memory_of_the_system_is_not_a_limit_on_the_model():
 
 
 @linux_only
+def test_messages_about_memory_name_the_work():
+    with Child(memory=64 << 20, is_scarce=True) as child:
+        with pytest.raises(SystemExhausted, match=r"memory for onnxruntime timing a\.onnx$"):
+            child.call(devour, 1 << 30, doing="timing a.onnx")
+        with pytest.raises(SystemExhausted, match=r"started by onnxruntime timing a\.onnx$"):
+            child.call(fail_to_start_thread, doing="timing a.onnx")
+    with Child(memory=64 << 20) as child, pytest.raises(ResourceLimit, match=r"limit timing a\.onnx"):
+        child.call(devour, 1 << 30, doing="timing a.onnx")
+
+
+@linux_only
 @pytest.mark.parametrize(
     "text",
     [

@@ -113,3 +113,14 @@ def test_a_process_that_ignores_its_children_ends_quietly(tmp_path: Path) -> Non
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "") and "verified  bit-identical" in done.stdout
+
+
+def test_a_limit_on_address_space_counts_the_address_space() -> None:
+    code = (
+        "import resource; from graphopt.process import memory\n"
+        f"space = memory.status_bytes('VmSize') + {GIB}\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (space, space))\n"
+        "print(memory.counted_mappings())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert 0 < int(done.stdout) <= GIB
