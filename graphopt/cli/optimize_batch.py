@@ -109,7 +109,7 @@ class Batch:
         self.status = max(self.status, failure.status)
         self.entries.append({"source": run.invocation.name_of(source), "error": failure.to_dict()})
         reason = shorten(_about_it(failure.message, str(source)), _REASON, placeholder=" …")
-        run.console.print(f"  {label:{self._width}}  failed (exit status {int(failure.status)}): {reason}")
+        run.console.print(f"  {label:{self._width}}  failed: {reason}")
 
     def _print_line(self, label: str, entry: dict[str, Any], seconds: float) -> None:
         before, after = entry["original"]["nodes"], entry["optimized"]["nodes"]

@@ -89,6 +89,7 @@ def aot_compile(
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.specialization.bundle.archive import check_replaceable_archive
+    from graphopt.specialization.bundle.names import check_form
     from graphopt.specialization.bundle.save import check_replaceable
 
     levels = _checked_levels(cpu_levels)
@@ -96,6 +97,7 @@ def aot_compile(
     if not target.absolute().parent.is_dir():
         folder = target.parent
         raise UsageError(f"can't write {target}: there is no folder {folder}", hint=f"mkdir -p {folder}")
+    check_form(target, archive=archive)
     check_replaceable_archive(target) if archive else check_replaceable(target)
     env = with_default_pipeline(env.having(options)).having({"cache": False})
     found = _general_only(env, model) if how is None else specialize(env, model, how, bundle=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, field
 from typing import Any
 
@@ -57,6 +58,16 @@ class Row:
     def unloadable(self) -> bool:
         """Whether onnxruntime can't load the candidate."""
         return not self.ok and _UNLOADABLE in (self.reason or "")
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """The inputs and the optimization level."""
+        return self.binding, self.distribution, self.level
+
+
+def agree_in_every_bit(rows: Sequence[Row]) -> bool:
+    """Whether all comparisons succeed, and those of sessions without optimizations agree in every bit."""
+    return bool(rows) and all(row.ok and (row.identical or row.level != "off") for row in rows)
 
 
 @dataclass(frozen=True)

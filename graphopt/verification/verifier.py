@@ -40,6 +40,7 @@ from graphopt.verification.verdict import (
     Row,
     Skipped,
     Verdict,
+    agree_in_every_bit,
     without_inputs,
 )
 
@@ -321,12 +322,12 @@ class Verifier:
             found = comparison.rows(cases_like(cases.found, request.like))
             if is_proven:
                 found += comparison.rows(self._cases.sampled())
-                is_proven = _is_same_without_optimizations(found)
+                is_proven = agree_in_every_bit(found)
                 if not is_proven:
                     self._cases.add_further()
-                    compared = {_identity(row) for row in found}
+                    compared = {row.identity for row in found}
                     further = comparison.rows(cases.found[known:])
-                    found += [row for row in further if _identity(row) not in compared]
+                    found += [row for row in further if row.identity not in compared]
             if self._empty and (request.like is None or not found):
                 found += self._empty_rows(request, choice, comparison)
             rows += [replace(row, libraries=choice is not None) for row in found]
@@ -389,13 +390,3 @@ class Verifier:
     def _unsteady_in(self, cases: Cases, original: Runner, case: Case) -> bool:
         """Whether outputs change from run to run, although no operator draws random numbers."""
         return not self._random.draws and find_unsteady_outputs(case, cases, original)
-
-
-def _is_same_without_optimizations(rows: Sequence[Row]) -> bool:
-    """Whether all comparisons agree, those of sessions without optimizations in every bit."""
-    return bool(rows) and all(row.ok and (row.identical or row.level != "off") for row in rows)
-
-
-def _identity(row: Row) -> tuple[str, str, str]:
-    """The inputs and the optimization level of ``row``."""
-    return row.binding, row.distribution, row.level

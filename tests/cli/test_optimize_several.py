@@ -125,7 +125,7 @@ def test_summary_and_report_with_a_failure(invoke: Invoke, hub: Path, tmp_path: 
     outcome = invoke(*command)
     assert outcome.status == 3
     lines = outcome.out.splitlines()
-    assert lines[1] == ("  b/bad.onnx    failed (exit status 3): it is not an ONNX model, but a text file")
+    assert lines[1] == ("  b/bad.onnx    failed: it is not an ONNX model, but a text file")
     assert lines[-1] == "  2 models optimized (1 unchanged, 2 not verified), 1 failed"
     data = json.loads(report.read_text())
     summary = data["summary"]
@@ -177,8 +177,8 @@ def test_failures_in_the_list_do_not_repeat_the_file(
     Path("t").write_text("no model")
     outcome = invoke("optimize", "nope.onnx", "t", "a/model.onnx", "-o", "out", "--no-verify")
     lines = [line.strip() for line in outcome.out.splitlines()[:2]]
-    assert lines[0] == "nope.onnx     failed (exit status 2): no such file"
-    assert lines[1].endswith("failed (exit status 3): it is not an ONNX model, but a text file")
+    assert lines[0] == "nope.onnx     failed: no such file"
+    assert lines[1].endswith("failed: it is not an ONNX model, but a text file")
     assert "no such file: nope.onnx" in outcome.err
 
 

@@ -245,10 +245,12 @@ def test_only_another_bundle_is_replaced(made: Path, tmp_path: Path) -> None:
 def test_forms_do_not_replace_each_other(made: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gopt"
     path.write_bytes(made.read_bytes())
-    with pytest.raises(UsageError, match="not a folder"):
+    with pytest.raises(UsageError, match="form of a zip file") as caught:
         graphopt.aot_compile(parse(MODEL), path, verify=False)
+    assert caught.value.hint == "--zip, or name another path with -o"
     path.unlink()
     graphopt.aot_compile(parse(MODEL), path, verify=False)
-    with pytest.raises(UsageError, match="it is a folder"):
+    with pytest.raises(UsageError, match="form of a folder") as caught:
         graphopt.aot_compile(parse(MODEL), path, archive=True, verify=False)
+    assert caught.value.hint == "--no-zip, or name another path with -o"
     assert Bundle(path).check()

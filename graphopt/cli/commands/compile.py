@@ -99,6 +99,7 @@ def command(
     from graphopt.cli.optimize_job import warnings_of
     from graphopt.cli.option_groups.instruments import Progress, instruments
     from graphopt.compiler.ahead_of_time import bundle_path
+    from graphopt.specialization.bundle.names import check_form
 
     if output is None and model == run.invocation.stdin:
         raise UsageError(
@@ -108,7 +109,7 @@ def command(
     archive = recorded.archive if archive is None else archive
     target = bundle_path(model, output)
     run.invocation.watch([target])
-    _check_form(target, archive=archive)
+    check_form(target, archive=archive)
     check_file(target) if archive else check_folder(target)
     check_file(report_path, [".json"])
     check_folder(dump_dir)
@@ -147,22 +148,6 @@ def command(
         else [*report.blocks(run.verbose, warned=True), *_lines(compiled, report.seconds)],
         report_file=report_path,
     )
-
-
-def _check_form(target: Path, *, archive: bool) -> None:
-    """Check that ``target`` is no bundle in the other form.
-
-    Raises:
-        UsageError: it is a folder, and ``archive`` requests a zip file, or the reverse.
-    """
-    from graphopt.specialization.bundle.names import bundle_at
-
-    if target.name and bundle_at(target) is not None and target.is_file() != archive:
-        form, option = ("zip file", "--zip") if target.is_file() else ("folder", "--no-zip")
-        raise UsageError(
-            f"{target} is a bundle in the form of a {form}, and can't be replaced by another form",
-            hint=f"{option}, or name another path with -o",
-        )
 
 
 def _lines(compiled: Compiled, seconds: dict[str, float]) -> Iterator[Block]:

@@ -390,14 +390,8 @@ class Bundle:
         path: Path,
         level: Optimizations,
         choice: SessionChoice,
-        provider_options: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> InferenceSession:
-        return preflight.create(
-            path,
-            optimizations=level,
-            device=self.device,
-            threads=self._threads,
-            choice=choice,
-            store=Store(self._settings.cache_dir),
-            provider_options=provider_options,
-        )
+        common: dict[str, Any] = {"device": self.device, "threads": self._threads, "choice": choice}
+        store = Store(self._settings.cache_dir)
+        return preflight.create(path, optimizations=level, store=store, provider_options=options, **common)

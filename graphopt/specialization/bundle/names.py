@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+from graphopt.errors import UsageError
+
 #: File name of the manifest, and of the plan, its name in format versions 1 and 2.
 MANIFEST, PLAN = "manifest.json", "plan.json"
 #: Names of the other files; a variant has its own name as file name.
@@ -35,6 +37,23 @@ def bundle_at(path: Path) -> Path | None:
         return path if _is_archive(path) else None
     except (OSError, ValueError):  # for example a NUL in the path, which a later read reports
         return None
+
+
+def check_form(target: Path, *, archive: bool) -> None:
+    """Check that ``target`` is no bundle in the other form.
+
+    Args:
+        archive: whether a zip file, not a folder, is to be written.
+
+    Raises:
+        UsageError: ``target`` is a bundle in the other form.
+    """
+    if target.name and bundle_at(target) is not None and target.is_file() != archive:
+        form, option = ("zip file", "--zip") if target.is_file() else ("folder", "--no-zip")
+        raise UsageError(
+            f"{target} is a bundle in the form of a {form}, and can't be replaced by another form",
+            hint=f"{option}, or name another path with -o",
+        )
 
 
 def _is_archive(path: Path) -> bool:
