@@ -6,6 +6,8 @@ tensor over axis -1 has the shape ``0×64``. Kernels check the shapes of their i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from graphopt import ir
@@ -13,18 +15,40 @@ from graphopt.analysis.symbolic import known_nonzero
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.partitioning.outline_groups import drop_if_unread
+from graphopt.partitioning.propose_groups import Partition
 
 
-def normalize_reduction_axes(model: ir.Model, cx: Context) -> None:
-    """Make negative axes of reductions of possibly empty tensors nonnegative, in all graphs of ``model``.
+def normalize_reduction_axes(model: ir.Model, groups: Iterable[Partition], cx: Context) -> None:
+    """Make negative axes of reductions of possibly empty tensors nonnegative, if ``groups`` depend on them.
 
-    Axes that are not constant, and axes of tensors of unknown rank, are unchanged: the shapes of the results
-    are unknown, so no kernel depends on them.
+    Other reductions keep the shapes that onnxruntime computes. Axes that are not constant, and axes of
+    tensors of unknown rank, are unchanged: the shapes of the results are unknown, so no kernel depends on
+    them.
     """
+    needed = _needed(model, groups)
     for graph in list(ir.graphs_of(model)):
         for node in list(graph):
-            if traits.reduces(node) and _may_be_empty(node, cx):
+            if node in needed and traits.reduces(node) and _may_be_empty(node, cx):
                 _normalize(node, graph, cx)
+
+
+def _needed(model: ir.Model, groups: Iterable[Partition]) -> set[ir.Node]:
+    """The nodes of ``groups``, and all nodes whose results these depend on."""
+    holders = {graph: node for outer in ir.graphs_of(model) for node in outer for graph in ir.bodies(node)}
+    pending = [node for group in groups for node in group.nodes]
+    found = set(pending)
+    while pending:
+        node = pending.pop()
+        before = [value.producer() for value in ir.reads(node)]
+        inside = [inner for body in ir.bodies(node) for inner in body]
+        if (function := model.functions.get(node.op_identifier())) is not None:
+            inside += function
+        holder = None if node.graph is None else holders.get(node.graph)  # its inputs are those of the body
+        for other in (*before, *inside, holder):
+            if other is not None and other not in found:
+                found.add(other)
+                pending.append(other)
+    return found
 
 
 def _may_be_empty(node: ir.Node, cx: Context) -> bool:

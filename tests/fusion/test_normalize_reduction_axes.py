@@ -82,6 +82,18 @@ def test_other_axes_are_unchanged(old, new):
     assert axes(model) == [[-1]]
 
 
+def test_reductions_that_no_kernel_depends_on_keep_the_shapes_of_onnxruntime():
+    """As do all reductions with ``exact``, which has no kernels."""
+    text = LEFT.replace("(float[N] y)", "(float[N] y, float[?,?] m)").replace(
+        "y = Exp", "m = ReduceMean <keepdims = 1> (x, a) y = Exp"
+    )
+    model = parse(text, opset=18)
+    run_pipeline(model, "fuse-groups")
+    assert groups_of(model) and axes(model) == [[1], [-1]]
+    exact, _ = graphopt.optimize(parse(text, opset=18), fuser="native", exact=True, verify=False)
+    assert not groups_of(exact) and axes(exact) == [[-1], [-1]]
+
+
 @samples.compiled
 @pytest.mark.parametrize("text, shape, expected", [(LEFT, (0, 3), (0,)), (LOOP, (0, 3), (1, 3))])
 def test_kernels_run_after_empty_reductions(text, shape, expected):

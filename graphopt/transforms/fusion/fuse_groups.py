@@ -72,8 +72,9 @@ class FuseGroups(Pass):
         withheld = {(owner, node): reason for owner, node, reason in cx.options.withheld}
         changed = False
         proposals = propose_kernels(model.graph, policy)
-        if any(proposal.groups for proposal in proposals):
-            normalize_reduction_axes(model, cx)
+        groups = [group for proposal in proposals for group in proposal.groups]
+        if groups:
+            normalize_reduction_axes(model, groups, cx)
             cx.edit.resync("names")  # new names must not depend on names of removed values
         for proposal in proposals:
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
