@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack
 
 from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
@@ -332,8 +332,8 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     tuning = report.tuning
     if tuning is not None and tuning.removed_kernels:
         return ["no kernel is left, so there is no library"]
-    reason = "onnxruntime runs the nodes of the result as well without"
-    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain has the reasons)"]
+    reason = "onnxruntime is expected to run all nodes as fast as kernels would"
+    return [f"no native groups: {reason} (graphopt explain MODEL --fuser native has the reasons)"]
 
 
 def _stated_assumptions(attempt: Attempt) -> list[str]:
@@ -358,6 +358,7 @@ def explain(
     patterns: Sequence[str] = (),
     *,
     node: str | None = None,
+    fuser: Literal["builtin", "native"] = "builtin",
     **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Explain which nodes ``-O3`` puts into fused operators, and the reasons why other nodes are not fused.
@@ -369,6 +370,7 @@ def explain(
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         patterns: only rules of these names or families.
         node: only this node of the model, or the nodes in this scope.
+        fuser: ``native`` also explains the groups of native kernels, under the pattern ``fuse-groups``.
         portable, skip, exact, fast_math, dims, dim_ranges, dim_relations, target_opset: as for
             :func:`optimize`.
         device: the device for the result, available or not; it determines which operators are faster.
@@ -382,4 +384,11 @@ def explain(
     env = env.without("fuser").having({"pipeline": "", "device": env.target})
     candidate, _, _ = env.working_copy(model)
     attempt = prepare(env.settings, **env.given).on(candidate)
-    return explain_fusions(candidate, attempt.options, patterns, node=node, before=attempt.pipeline.steps)
+    return explain_fusions(
+        candidate,
+        attempt.options,
+        patterns,
+        node=node,
+        before=attempt.pipeline.steps,
+        native=fuser == "native",
+    )

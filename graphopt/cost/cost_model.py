@@ -18,6 +18,7 @@ from typing import Any
 
 from graphopt.errors import UsageError
 from graphopt.util.lazy_dataclass import dataclass
+from graphopt.util.text_tables import counted
 
 #: Version of the file format of tables.
 FORMAT = 2
@@ -125,14 +126,18 @@ class Grid:
         return Estimate(math.exp(ratio), math.exp(band))
 
     def describe(self, sizes: Mapping[str, Any]) -> str:
-        """The sizes of an estimate as text, such as ``at length 128``."""
+        """The sizes of an estimate as text, such as ``at length 128`` or ``at 512 rows``.
+
+        The name of an axis that counts objects is a plural.
+        """
         words = []
         for axis in self.axes:
-            known = sizes.get(axis.name)
-            exact = isinstance(known, int) and known > 0
-            words.append(
-                f"{axis.name} {known:,}" if exact else f"{axis.name} unknown, {axis.default:,} assumed"
-            )
+            known, counts = sizes.get(axis.name), axis.name.endswith("s")
+            if isinstance(known, int) and known > 0:
+                words.append(counted(known, axis.name[:-1]) if counts else f"{axis.name} {known:,}")
+            else:
+                unknown = f"an unknown number of {axis.name}" if counts else f"{axis.name} unknown"
+                words.append(f"{unknown}, {axis.default:,} assumed")
         return f" at {'; '.join(words)}" if words else ""
 
     def points(self) -> Iterator[tuple[dict[str, int], Estimate]]:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.context import Context, Options, context_for
+from graphopt.debug.explain_groups import PASS, explain_groups
 from graphopt.errors import UsageError, unknown
+from graphopt.model_arguments import copy
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipeline_steps import Step
 from graphopt.passes.pipelines import registry
@@ -28,6 +30,7 @@ def explain_fusions(
     *,
     node: str | None = None,
     before: Sequence[Step] = (),
+    native: bool = False,
 ) -> Explanation:
     """Run ``-O3`` over ``model``, in place, up to the fusion of operators, and explain the fusions.
 
@@ -36,13 +39,18 @@ def explain_fusions(
         node: only the node of this name, in ``model`` or made by a pass, or the nodes in this scope; if no
             pattern matches these nodes partially, the best partial match is explained.
         before: passes that run first.
+        native: also explain the groups of native kernels; ``fuse-groups`` is then a pattern.
 
     Raises:
         UsageError: no fusion rule has a name in ``patterns``, or no node has the name ``node``.
     """
     names = frozenset[str]() if node is None else frozenset(map(ir.label, _within(model, node)))
     known = [] if node is None or names else _names(model)
-    rules = chosen_rules(options, patterns)
+    groups = None
+    if native and (not patterns or PASS in patterns):
+        groups = explain_groups(copy(model), options, before)
+    others = [pattern for pattern in patterns if not (native and pattern == PASS)]
+    rules = chosen_rules(options, others) if others or not patterns else []
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
     with context_for(model, options) as cx:
@@ -53,8 +61,12 @@ def explain_fusions(
             owners = frozenset(rule.name for rule in rules)
             weighed = (place for place in weighed if place.rule in owners)
         else:
-            found = replace(found, fused=(*found.fused, *native_in(model)))
+            found = replace(found, fused=(*found.fused, *(() if native else native_in(model))))
         found = replace(found, missed=(*found.missed, *weighed))
+        if groups is not None:
+            found = replace(
+                found, fused=(*found.fused, *groups.fused), missed=(*found.missed, *groups.missed)
+            )
         if node is None:
             return found
         made = (name for new in _within(model, node) for name in ir.origins(new))

@@ -46,12 +46,14 @@ class Libraries:
         kernels: names of the kernels in these libraries.
         remarks: reasons for missing kernels, one sentence each; onnxruntime runs the nodes of these groups.
         cpu_level: the level of x86-64 to run kernels for; by default the highest of the CPU.
+        failure: the reason why no library was built, such as a missing compiler, and its remedy.
     """
 
     paths: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     cpu_level: int | None = None
+    failure: str | None = None
 
     @property
     def choice(self) -> SessionChoice:
@@ -94,7 +96,7 @@ def libraries_for(
             record.count("kernels", len(kernels))
             traced.ends_with(library=str(path))
     except GraphoptError as error:
-        return Libraries(remarks=(*remarks, _not_built(len(kernels), error)))
+        return Libraries(remarks=(*remarks, _not_built(len(kernels), error)), failure=_cause(error))
     names = tuple(kernel.name for kernel in kernels)
     return Libraries((str(path),), names, tuple(remarks), settings.cpu_level)
 
@@ -224,8 +226,11 @@ def are_missing(remarks: Sequence[str]) -> bool:
 
 def _not_built(count: int, error: GraphoptError) -> str:
     """The remark about ``count`` kernels that could not be built."""
-    reason = f"{error.message} ({error.hint})" if error.hint else error.message
-    return f"{counted(count, 'kernel')} not built, onnxruntime runs the nodes: {reason}"
+    return f"{counted(count, 'kernel')} not built, onnxruntime runs the nodes: {_cause(error)}"
+
+
+def _cause(error: GraphoptError) -> str:
+    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _missing(groups: Sequence[Group]) -> str:

@@ -42,8 +42,17 @@ _SHARE = 0.8
 _PASS = "fuse-groups"
 #: Reason to exclude moves of elements without cost.
 FREE_REASON = "it moves no element in memory"
+#: Reason to exclude nodes whose results are sizes, which are known before the model runs.
+SIZES_REASON = "it computes sizes"
+#: Reason to leave nodes with a template to onnxruntime.
+AS_FAST_REASON = "onnxruntime is expected to be as fast"
 #: Reason to include a node in a group.
 MEMBER_REASON = "it is computed in the same loops"
+
+
+def few_nodes_reason(minimum: int) -> str:
+    """Reason to exclude the nodes of a group with fewer than ``minimum`` nodes."""
+    return f"its group has fewer than {minimum} nodes"
 
 
 class Kernels(Enum):
@@ -150,7 +159,7 @@ class FusionPolicy:
             return "its figures rule out a gain" if is_ruled_out(match, self.cx) else None
         if is_faster_as_template(match, self.cx):
             return None
-        return "onnxruntime is expected to be as fast"
+        return AS_FAST_REASON
 
     def obstacle(self, node: ir.Node) -> str | None:
         """The reason why no loop nest computes ``node``, regardless of its neighbours."""
@@ -161,7 +170,7 @@ class FusionPolicy:
             return "onnxruntime crashes on this nonstandard operator in functions"
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
-            return "it computes sizes"
+            return SIZES_REASON
         return obstacle_to_kernel(node, cx) or self._unsupported_shape(node)
 
     def _unsupported_shape(self, node: ir.Node) -> str | None:
@@ -185,7 +194,7 @@ class FusionPolicy:
         A single node is a profitable group if a kernel is faster by the table of costs.
         """
         if self.size(nodes) < self.minimum:
-            return f"its group has fewer than {self.minimum} nodes"
+            return few_nodes_reason(self.minimum)
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements"

@@ -251,7 +251,7 @@ class LoopNest:
             or any(loop in inside for loop in self.reduction_loops)
             or (not self.reduction_loops and product(dims) != 1)
         ):
-            raise CantFuse("it reduces over other axes than its neighbours")
+            raise CantFuse("a reduction is over other axes than its neighbours")
         return self.group_loops(self.reduction_loops, dims)
 
     def split_at(self, loop: int, points: Iterable[int]) -> None:

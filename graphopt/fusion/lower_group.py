@@ -104,7 +104,7 @@ def _lower_epilogue(graph: ir.Graph, nodes: Sequence[ir.Node], match: Match, cx:
     order = [loop for index in indices[0] for loop in index.loops]
     whole = len(indices) == 1 and all(map(nest.covers, indices[0], nest.dims(result)))
     if not whole or sorted(order) != sorted(nest.outer):
-        raise CantFuse("its epilogue does not read the result element by element")
+        raise CantFuse("its epilogue does not read the result of the template element by element")
     kernel = _Lowering([*read, result], graph.outputs, cx, nest, "epilogue", order).run()
     places = {value: index for index, value in enumerate(graph.inputs)}
     return Epilogue(kernel, (*(places[value] for value in read), RESULT))
@@ -202,7 +202,7 @@ class _Lowering:
         uses = [(value, self._nest.resolved(self._nest.stores[value])) for value in self._outputs]
         steps, renumbered = live(builder.steps, [exprs[use].index for use in uses])
         if len(steps) > _MOST_STEPS:
-            raise CantFuse("it takes too many instructions")
+            raise CantFuse("the kernel would have too many instructions")
         stores = [
             Store(self._access(number, *use), renumbered[exprs[use].index]) for number, use in enumerate(uses)
         ]
@@ -295,7 +295,7 @@ class _Lowering:
         for access in itertools.chain(loads, stores):
             stride = access.strides[-1].constant
             if stride is None or abs(stride) > _WIDEST_STRIDE:
-                raise CantFuse("its innermost loop has scattered memory accesses")
+                raise CantFuse("the innermost loop would have scattered memory accesses")
 
 
 def _in_place(kernel: Kernel) -> Kernel:

@@ -85,7 +85,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
     for candidate in _withheld_in(model, rules, cx):
         withheld |= dict.fromkeys(candidate.partial.nodes.values(), candidate.rule)
         yield candidate.as_missed(cx)
-    for graph in _graphs_without_kernels(model):
+    for graph in graphs_without_kernels(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers:
                 continue
@@ -115,7 +115,7 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
     known = {(candidate.rule, candidate.value) for candidate in missed}
     values = {
         value.name: value
-        for graph in _graphs_without_kernels(model)
+        for graph in graphs_without_kernels(model)
         for node in graph
         for value in node.outputs
         if value.name
@@ -139,7 +139,7 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
         )
 
 
-def _graphs_without_kernels(model: ir.Model) -> Iterator[ir.Graph]:
+def graphs_without_kernels(model: ir.Model) -> Iterator[ir.Graph]:
     """The graphs of ``model`` except groups with native kernels, whose nodes are fused."""
     inside = {
         function.graph
@@ -204,7 +204,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
     owners = frozenset(owner for owner, _ in reasons)
     covered = dict[ir.Node, None]()
     for rule in (rule for rule in rules if rule.name in owners):
-        for graph in _graphs_without_kernels(model):
+        for graph in graphs_without_kernels(model):
             for root in list(graph):
                 why = reasons.get((rule.name, ""), reasons.get((rule.name, ir.label(root))))
                 found = None if why is None else _applies(rule, root, cx)

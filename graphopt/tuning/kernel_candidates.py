@@ -153,7 +153,7 @@ class KernelRacer:
                 fit, setup, libraries.choice, store, seconds=seconds / len(feeds), progress=progress
             )
             raced.extend(map(RacedCalls, fit, results))
-            excluded |= found.excluded | _without_kernel(found, groups, fit)
+            excluded |= found.excluded | _without_kernel(found, groups, fit, libraries)
         shapes = tuple(map(format_shapes, feeds))
         return KernelCandidates(tuple(raced), excluded, where=self.where, inputs=shapes)
 
@@ -175,12 +175,13 @@ class KernelRacer:
 
 
 def _without_kernel(
-    found: CallSubjects, groups: Mapping[str, Group], fit: Sequence[CallSubject]
+    found: CallSubjects, groups: Mapping[str, Group], fit: Sequence[CallSubject], libraries: Libraries
 ) -> dict[str, str]:
-    """The reasons why calls have no kernel in the library, by label of the node."""
+    """The reasons why calls have no kernel in the library, by label of the node and name of the group."""
+    failure = libraries.failure or "the compiler failed"
     missing = [subject for subject in found.subjects if subject not in fit]
     return {
-        call: groups[subject.group].reason or "its kernel could not be built"
+        f"{call} ({subject.group})": groups[subject.group].reason or f"no kernel was built: {failure}"
         for subject in missing
         for call in subject.calls
     }

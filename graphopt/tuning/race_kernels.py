@@ -155,7 +155,8 @@ def _race(child: Child, entry: _Entry, setup: Setup, libraries: SessionChoice, i
     models = dict.fromkeys((NODES, KERNEL, TWIN), subject.model)
     single = replace(setup, feeds=subject.feeds, shapes=None, choices={KERNEL: libraries}, share={})
     try:
-        times = child.call(race, models, single, _LIMITS, index, timeout=_PATIENCE)
+        doing = f"racing {subject.group}"
+        times = child.call(race, models, single, _LIMITS, index, timeout=_PATIENCE, doing=doing)
     except GraphoptError as error:
         entry.failure = error.message
         return

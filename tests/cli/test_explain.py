@@ -177,7 +177,7 @@ def test_optimize_refers_to_explain(invoke: Invoke, gelus: Path, tmp_path: Path)
     arguments = ("optimize", gelus, "-o", tmp_path / "out.onnx", "--no-verify")
     out = invoke(*arguments, "-O3").out
     assert "  not fused 1 × gelu: the argument of Erf is 2 x, in a GELU it is 0.707107 x\n" in out
-    assert "  (graphopt explain shows where, and remedies)\n" in out
+    assert "  (graphopt explain MODEL shows where, and remedies)\n" in out
     assert "  fused     1 Gelu\n" in out
     assert "not fused" not in invoke(*arguments).out
     told = json.loads(invoke(*arguments, "-O3", "--json").out)

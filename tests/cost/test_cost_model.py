@@ -68,6 +68,14 @@ def test_ratios_within_the_band_keep_the_nodes() -> None:
     assert table(grid("A", 0.95, 0.95, 0.95, band=0.96)).weigh("A", length=32).op == "A"
 
 
+def test_counts_have_units() -> None:
+    axes = (Axis("operations", (32, 1024), 128), Axis("width", (16, 64), 64))
+    figures = Grid("A", "", "float", axes, (0.1, 0.2, 0.4, 0.8), (0.98,) * 4)
+    assert figures.describe({"operations": 524_288, "width": 16}) == " at 524,288 operations; width 16"
+    assert figures.describe({"operations": 1}) == " at 1 operation; width unknown, 64 assumed"
+    assert figures.describe({"width": 2}) == " at an unknown number of operations, 128 assumed; width 2"
+
+
 def test_a_noisy_operator_does_not_hide_one_that_pays() -> None:
     costs = table(grid("A", 0.7, 0.7, 0.7, band=0.6), grid("B", 0.8, 0.8, 0.8))
     assert costs.weigh("A", "B").op == "B"

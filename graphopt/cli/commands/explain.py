@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ graphopt explain model.onnx
 graphopt explain model.onnx -O3 --pattern attention
 graphopt explain model.onnx --node /encoder/layer.0/attention --json
 graphopt explain model.onnx --target-opset 20 --dim batch=1
+graphopt explain model.onnx --fuser native --pattern fuse-groups
 """
 
 #: The preset that fuses operators.
@@ -48,6 +49,12 @@ _NAMES = 3
         metavar="A,B",
         help="Only these patterns: rules such as layer-norm, or families such as attention.",
     ),
+    click.option(
+        "--fuser",
+        type=click.Choice(["builtin", "native"]),
+        default="builtin",
+        help="native: also explain the groups of native kernels, under the pattern fuse-groups.",
+    ),
     click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
 @shared_options.group(
@@ -58,15 +65,25 @@ _NAMES = 3
 @shared_options.model_options
 @shared_options.target_options
 @shared_options.dim_options
-def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None, preset: str | None) -> Output:
+def command(
+    run: Run,
+    model: Path,
+    patterns: tuple[str, ...],
+    fuser: Literal["builtin", "native"],
+    node: str | None,
+    preset: str | None,
+) -> Output:
     """Show the fusions of -O3, and the reasons for unfused nodes.
 
     Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, the first
     condition that failed, the value responsible, and the next step. Nothing is written.
+
+    With --fuser native, lists also the groups of native kernels, and for each other node that a kernel may
+    compute, the reason why onnxruntime runs it.
     """
     with run.console.progress(model.name) as advance:
         advance(None, "fusing")
-        found = run.compiler.explain(model, patterns, node=node)
+        found = run.compiler.explain(model, patterns, node=node, fuser=fuser)
     data = {
         "model": str(model),
         "fused": [one.to_dict() for one in found.fused],

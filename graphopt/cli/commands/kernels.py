@@ -15,7 +15,7 @@ from graphopt.cli.options import option_relations, resolve_options, shared_optio
 from graphopt.cli.options.parameter_types import Seconds, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
-from graphopt.util.text_tables import Block, Table, beginning, counted, human_bytes
+from graphopt.util.text_tables import Block, Line, Table, beginning, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.group_functions import Group
@@ -169,7 +169,8 @@ def _text(
     from graphopt.fusion.kernel_library import cpu_level, session_lines
 
     if not found.groups:
-        yield "  no native groups; graphopt optimize --fuser native would create none after the passes of -O3"
+        yield "  no native groups; graphopt optimize --fuser native would create none"
+        yield Line(f"  (graphopt explain {model} --fuser native has the reasons)", "hint")
     else:
         yield _table(found.groups, verbose)
     for group in found.groups:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphopt.util.text_tables import Block, Table, beginning, counted
+from graphopt.util.text_tables import Block, Table, beginning, counted, shortened
 
 if TYPE_CHECKING:
     from graphopt.tuning.kernel_candidates import KernelCandidates, RacedCalls
+    from graphopt.tuning.race_kernels import RaceResult
 
-#: Characters of the sizes of a group, and number of reasons, shown without -v.
-_SIZES, _REASONS = 36, 6
+#: Characters of the sizes of a group, number of reasons, and of nodes with a reason, shown without -v.
+_SIZES, _REASONS, _NODES = 36, 6, 3
 
 
 def candidate_blocks(found: KernelCandidates, verbose: int) -> Iterator[Block]:
@@ -29,7 +30,7 @@ def candidate_blocks(found: KernelCandidates, verbose: int) -> Iterator[Block]:
 
 def _table(raced: tuple[RacedCalls, ...], verbose: int) -> Table:
     table = Table(
-        ["group", "calls", "inputs", "onnxruntime (ms)", "kernel (ms)", "ratio", "band", "winner", ""],
+        ["group", "calls", "inputs", "onnxruntime (ms)", "kernel (ms)", "ratio", "band", "winner", "result"],
         "<><>>>><<",
     )
     for item in raced:
@@ -44,9 +45,22 @@ def _table(raced: tuple[RacedCalls, ...], verbose: int) -> Table:
             )
         shown = sizes if verbose else beginning(sizes, _SIZES)
         table.add(
-            subject.group, len(subject.calls), shown, *times, ratio, band, result.winner or "–", result.reason
+            subject.group,
+            len(subject.calls),
+            shown,
+            *times,
+            ratio,
+            band,
+            result.winner or "–",
+            _outcome(result),
         )
     return table
+
+
+def _outcome(result: RaceResult) -> str:
+    """The conclusion about the kernel, as a sentence that names it."""
+    verb = {"slower": "the kernel is ", "faster": "the kernel is ", "seems": "the kernel "}
+    return verb.get(result.reason.partition(" ")[0], "") + result.reason
 
 
 def _summary(found: KernelCandidates) -> str:
@@ -65,11 +79,6 @@ def _reasons(head: str, reasons: dict[str, str], verbose: int) -> Iterator[str]:
     ordered = sorted(nodes.items(), key=lambda item: -len(item[1]))
     shown = ordered if verbose else ordered[:_REASONS]
     for reason, labels in shown:
-        names = (
-            ", ".join(labels)
-            if verbose
-            else labels[0] + (f" and {len(labels) - 1} more" if labels[1:] else "")
-        )
-        yield f"  {head} {names}: {reason}"
+        yield f"  {head} {shortened(labels, len(labels) if verbose else _NODES)}: {reason}"
     if len(shown) < len(ordered):
         yield f"  and {counted(len(ordered) - len(shown), 'reason')} more (-v lists all)"

@@ -102,7 +102,7 @@ class IRBuilder:
         kind = [operand for operand in operands if isinstance(operand, Expr)][-1].element
         exprs = [item if isinstance(item, Expr) else self.constant(item, kind) for item in operands]
         if any(expr.element is not kind for expr in exprs):
-            raise CantFuse("its operands are of different types")
+            raise CantFuse("an operator has operands of different types")
         element = Element.BOOL if OPS[name].predicate else kind
         return self.add(Instruction(name, element, tuple(expr.index for expr in exprs)))
 
@@ -126,7 +126,7 @@ class IRBuilder:
         kind = then.element if isinstance(then, Expr) else other.element  # type: ignore[union-attr]
         a, b = (item if isinstance(item, Expr) else self.constant(item, kind) for item in (then, other))
         if a.element is not b.element or condition.element is not Element.BOOL:
-            raise CantFuse("its operands are of different types")
+            raise CantFuse("an operator has operands of different types")
         return self.add(Instruction("select", kind, (condition.index, a.index, b.index)))
 
     def reduce(self, name: str, term: Expr) -> Expr:

@@ -119,16 +119,16 @@ def _gather(ctx: EmitContext) -> Operands:
     picked = ctx.cx.static_ints(ctx.required_input(1))
     rank = ctx.cx.rank(ctx.required_input(1))
     if picked is None or len(picked) != 1 or rank is None:
-        raise CantFuse("its indices are not one constant")
+        raise CantFuse("the index of a Gather is not one constant number")
     value = ctx.required_input(0)
     dims = ctx.nest.dims(value)
     axis = ctx.axis(ctx.attribute("axis", 0), len(dims))
     position, size = picked[0], dims[axis]
     if not isinstance(size, int):
-        raise CantFuse("it gathers from an axis of dynamic size")
+        raise CantFuse("a Gather reads an axis of dynamic size")
     position += size if position < 0 else 0
     if not 0 <= position < size:
-        raise CantFuse("its index is out of range")
+        raise CantFuse("the index of a Gather is out of range")
     return _only(ctx, value, (*ctx.indices[:axis], Index((), position), *ctx.indices[axis + rank :]))
 
 
@@ -143,7 +143,7 @@ def _concat(ctx: EmitContext) -> Operands:
     points = []
     for value in ctx.node.inputs:
         if value is None:  # onnxruntime accepts omitted inputs
-            raise CantFuse("an input is omitted")
+            raise CantFuse("an input of a Concat is omitted")
         indices = list(ctx.indices)
         indices[axis] = Index(along.loops, -start)
         found.append((value, tuple(indices)))

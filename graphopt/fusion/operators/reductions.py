@@ -27,7 +27,7 @@ def _reduce(ctx: EmitContext) -> Operands:
     dims = ctx.nest.dims(value)
     given = ctx.ints(1, "axes")
     if not given and ctx.attribute("noop_with_empty_axes", 0):
-        raise CantFuse("it reduces over no axes")
+        raise CantFuse("a reduction has no axes")
     axes = sorted(ctx.axis(axis, len(dims)) for axis in given) if given else list(range(len(dims)))
     if len(dict.fromkeys(axes)) != len(axes):
         raise CantFuse("an axis is reduced twice")
@@ -61,7 +61,7 @@ def _reduction_maps(
         dims = ctx.nest.dims(value)
         reduced = list(axes(ctx, len(dims)))
         if ctx.output != 0 or len(ctx.indices) != len(dims):
-            raise CantFuse("one of its further outputs is used")
+            raise CantFuse("a further output of a reduction is used")
         if not all(ctx.nest.covers(ctx.indices[axis], dims[axis]) for axis in reduced):
             raise CantFuse("a reduced axis is sliced")
         kept = tuple(index for axis, index in enumerate(ctx.indices) if axis not in reduced)
@@ -69,7 +69,7 @@ def _reduction_maps(
         sizes = [ctx.nest.sizes[loop] for loop in ctx.nest.delinearize(inside)]
         ctx.nest.reduce_over(sizes, kept)
         if ctx.nest.delinearize(inside) != tuple(ctx.nest.reduction_loops or ()):
-            raise CantFuse("it reduces in another order than its neighbours")
+            raise CantFuse("a reduction is in another order than its neighbours")
         indices = ctx.nest.resolved(ctx.indices)
         found: Operands = [(value, indices)]
         for number, other in enumerate(ctx.node.inputs[1:], start=1):

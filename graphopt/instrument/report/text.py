@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _LISTED = 12
 #: The row of all native kernels, whose names are long.
 _NATIVE = "native kernels"
+#: The pass that creates native kernels.
+_GROUPS = "fuse-groups"
 #: Number of refusals of rules that are listed unless all are requested.
 _REFUSALS = 10
 #: Number of listed reasons why nodes were not fused.
@@ -102,7 +104,11 @@ def _not_fused(report: Report) -> Iterator[str]:
         yield f"  not fused {count} × {rule}: {kind}"
     if counts:
         more = f"; {counted(len(counts) - _MISSED, 'reason')} more" if len(counts) > _MISSED else ""
-        yield Line(f"  (graphopt explain shows where, and remedies{more})", "hint")
+        native = " --fuser native" if any(rule == _GROUPS for rule, _ in counts) else ""
+        yield Line(f"  (graphopt explain MODEL{native} shows where, and remedies{more})", "hint")
+    if any(rule == _GROUPS for rule, _ in counts):
+        races = "graphopt kernels MODEL --candidates races kernels on this machine"
+        yield Line(f"  ({races}, and --tune keeps the faster ones)", "hint")
 
 
 def _costs_lines(report: Report, verbose: int) -> Iterator[str]:

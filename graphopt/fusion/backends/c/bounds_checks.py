@@ -7,7 +7,7 @@ input. Accesses that are provably in bounds for all sizes have no check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import ZERO, Access, Kernel, Port, Segment, Size, live_instructions, product
@@ -23,20 +23,26 @@ class _Range:
     stop: Size
 
 
-def checks(kernel: Kernel, sizes: SizeVariables) -> Iterator[str]:
-    """Statements of ``NAME_main`` that fail if a loop or an access is out of bounds; often none."""
+def checks(kernel: Kernel, sizes: SizeVariables, labels: Sequence[str] = ()) -> Iterator[str]:
+    """Statements of ``NAME_main`` that fail if a loop or an access is out of bounds; often none.
+
+    Args:
+        labels: the names of the inputs in messages, by default ``input 0`` and so on.
+    """
+    labels = labels or [f"input {index}" for index in range(len(kernel.inputs))]
+    output_labels = [f"output {index}" for index in range(len(kernel.outputs))]
     for segment in kernel.segments:
         yield from _segment_check(kernel, segment, sizes)
         results = [store.instruction for store in segment.stores]
         steps = [segment.body[index] for index in live_instructions(segment.body, results)]
         loads = [step.access for step in steps if step.access is not None]
         stores = [store.access for store in segment.stores]
-        for verb, ports, accesses in (
-            ("read outside of input", kernel.inputs, loads),
-            ("write outside of output", kernel.outputs, stores),
+        for verb, names, ports, accesses in (
+            ("read", labels, kernel.inputs, loads),
+            ("write", output_labels, kernel.outputs, stores),
         ):
             for access in dict.fromkeys(accesses):
-                message = f"{kernel.name} would {verb} {access.port}"
+                message = f"{kernel.name} would {verb} outside of {names[access.port]}"
                 yield from _access_check(kernel, segment, access, ports[access.port], message, sizes)
 
 

@@ -28,6 +28,10 @@ class EpiloguePrinter(PointPrinter):
         sizes = SizeVariables()
         super().__init__(kernel, _schedule(kernel), sizes, 0)
         self.result = epilogue.sources.index(RESULT)
+        self._labels = [
+            "the result of the template" if source == RESULT else f"input {source}"
+            for source in epilogue.sources
+        ]
         self.streamed = set()  # the parts of a result are too small to be written past caches
         self.text(), self.prepare()  # number the sizes
 
@@ -118,7 +122,7 @@ class EpiloguePrinter(PointPrinter):
 
     def _preparation(self) -> Iterator[str]:
         kernel, sizes = self.kernel, self.sizes
-        lines = [*input_checks(kernel, sizes), *checks(kernel, sizes)]
+        lines = [*input_checks(kernel, sizes, labels=self._labels), *checks(kernel, sizes, self._labels)]
         for index, port in enumerate(kernel.outputs):
             shape = "NULL"
             if port.dims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.bounds_checks import checks
 from graphopt.fusion.backends.c.schedule import TILE, schedule
@@ -118,18 +118,27 @@ def size_definitions(
         yield f"    (void)n{index};"
 
 
-def input_checks(kernel: NativeKernel, sizes: SizeVariables, dims: str = "in") -> Iterator[str]:
-    """Statements that fail if the shape of an input contradicts the symbols."""
+def input_checks(
+    kernel: NativeKernel, sizes: SizeVariables, dims: str = "in", labels: Sequence[str] = ()
+) -> Iterator[str]:
+    """Statements that fail if the shape of an input contradicts the symbols.
+
+    Args:
+        labels: the names of the inputs in messages, by default ``input 0`` and so on.
+    """
     for index, port in enumerate(kernel.inputs):
+        label = labels[index] if labels else f"input {index}"
         for axis, dim in enumerate(port.dims):
             if not is_symbol(kernel, index, axis, dim):
-                yield from size_check(kernel, index, axis, sizes.c(dim), dims)
+                yield from size_check(kernel, index, axis, sizes.c(dim), dims, label)
 
 
-def size_check(kernel: NativeKernel, index: int, axis: int, expected: str, dims: str = "in") -> Iterator[str]:
-    """Statements that fail if ``{dims}{index}[axis]``, a dim of an input, is not ``expected``."""
+def size_check(
+    kernel: NativeKernel, index: int, axis: int, expected: str, dims: str = "in", label: str = ""
+) -> Iterator[str]:
+    """Statements that fail if ``{dims}{index}[axis]``, a dim of the input ``label``, is not ``expected``."""
     yield f"    if ({dims}{index}[{axis}] != {expected}) {{"
-    words = f'"input {index} of {kernel.name} is %lld long on axis {axis}, %lld expected"'
+    words = f'"{label or f"input {index}"} of {kernel.name} is %lld long on axis {axis}, %lld expected"'
     values = f"(long long){dims}{index}[{axis}], (long long){expected}"
     yield "        char message[256];"
     yield f"        snprintf(message, sizeof message, {words}, {values});"
