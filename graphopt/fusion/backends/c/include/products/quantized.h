@@ -78,7 +78,9 @@ GO_NOINLINE void go_quantize_row(const go_quantized *p, const float *from, int64
         const int left = count - j < LANES_w ? (int)(count - j) : LANES_w;
         const f32_w x = load_part_f32_w(from + j, left) / p->scale;
         const f32_w bounded = less_w(more_w(x, splat_f32_w(low)), splat_f32_w(high));
-        store_part_i8_w((char *)to + j, i32_to_i8_w(f32_to_i32_w(round_even_w(bounded)) + p->zero), left);
+        const i8_w whole = i32_to_i8_w(f32_to_i32_w(round_even_w(bounded)) + p->zero);
+        if (left == LANES_w) store_i8_w((char *)to + j, whole); /* masked stores are slow on some machines */
+        else store_part_i8_w((char *)to + j, whole, left);
     }
 }
 

@@ -141,7 +141,8 @@ GO_INLINE void go_integers_row(const void *from, int64_t depth, int64_t bytes, i
         const __m512i y = _mm512_maskz_mov_epi8(inside, _mm512_xor_si512(x, flip));
         const __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(y));
         const __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(y, 1));
-        _mm512_mask_storeu_epi8(to + k, inside, y);
+        if (depth - k < 64) _mm512_mask_storeu_epi8(to + k, inside, y);
+        else _mm512_storeu_si512(to + k, y); /* masked stores are slow on some machines */
         sums = _mm512_add_epi64(sums, _mm512_sad_epu8(y, _mm512_setzero_si512()));
         squares = _mm512_add_epi32(squares, _mm512_madd_epi16(low, low));
         squares = _mm512_add_epi32(squares, _mm512_madd_epi16(high, high));
