@@ -2,8 +2,6 @@
    or quantized again. A may consist of floats, which are quantized by their range first.
 
    Rows of A become groups first (byte_tiles.h), then the parts of the result are computed. */
-enum { GO_SUMS = 3 }; /* a type of results, beside GO_FLOATS, GO_U8 and GO_I8 */
-
 typedef struct {
     int a_type, b_type, type;
     const void *a, *packed;             /* [batches, rows, depth], and b in panels, one for all batches or one for each */
@@ -23,13 +21,6 @@ typedef struct {
     float low[64], high[64];            /* of slices of A */
     int failed;
 } go_byte_product;
-
-GO_INLINE int32_t go_byte_at(const void *from, int64_t index, int type) {
-    if (from == NULL) return 0;
-    return type == GO_U8 ? ((const uint8_t *)from)[index] : ((const int8_t *)from)[index];
-}
-
-GO_INLINE int64_t go_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Plans a product; returns whether there is memory. */
 GO_NOINLINE int go_byte_plan(go_byte_product *p) {

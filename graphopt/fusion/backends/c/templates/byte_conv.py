@@ -1,0 +1,111 @@
+"""Convolutions of bytes in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
+from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.templates.byte_conv import ByteConvParameters
+
+_X, _WEIGHTS, _X_SCALE, _W_SCALES, _X_ZERO, _W_ZEROS, _BIAS, _SCALE, _ZERO = range(9)
+_TYPES = {Element.U8: "GO_U8", Element.I8: "GO_I8", Element.I32: "GO_SUMS"}
+_MODES = {"NOTSET": 0, "SAME_UPPER": 1, "SAME_LOWER": 2}
+
+
+class ByteConvPrinter(TemplatePrinter):
+    """Prints a convolution of bytes; the schedule is in ``byte_conv.h``."""
+
+    headers = (
+        *("products/low_bits.h", "products/quantized.h", "products/byte_tiles.h"),
+        "products/byte_conv.h",
+    )
+    state = "go_byte_conv conv;"
+
+    @property
+    def _parameters(self) -> ByteConvParameters:
+        found: ByteConvParameters = self.kernel.parameters
+        return found
+
+    def _type(self, operand: int) -> str:
+        port = self.operand(operand)
+        assert port is not None
+        return _TYPES[port.element]
+
+    @property
+    def _result(self) -> str:
+        """The type of the result, before the epilogue."""
+        if self.epilogue is None:
+            return _TYPES[self.kernel.outputs[0].element]
+        return _TYPES[self.epilogue.kernel.inputs[self.epilogue.result].element]
+
+    def _axis(self, axis: int) -> str:
+        """Arguments of ``go_byte_conv_size`` and ``go_byte_conv_axis``."""
+        found = self._parameters
+        values = (found.kernel[axis], found.strides[axis], found.dilations[axis])
+        pads = (found.pads[axis], found.pads[2 + axis], _MODES[found.auto_pad])
+        return ", ".join(map(str, (f"in0[{2 + axis}]", *values, *pads)))
+
+    def dims(self) -> Sequence[Sequence[str]]:
+        return [["in0[0]", "in1[0]", *(f"go_byte_conv_size({self._axis(axis)})" for axis in range(2))]]
+
+    def checks(self) -> Iterator[str]:
+        sizes = (f"{size} >= 1" for size in self.dims()[0][2:])
+        yield from self.require("in0[1] == in1[1]", *sizes)
+
+    def constants(self) -> Sequence[PackedConstant]:
+        return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
+
+    def functions(self) -> str:
+        name, shape = self.name, "dims[0], dims[1], dims[2] * dims[3]"
+        return (
+            f"static size_t {name}_size(const int64_t *dims) {{\n"
+            f"    return go_byte_filters_size({shape});\n}}\n"
+            f"static void {name}_pack(const void *from, const int64_t *dims, void *to) {{\n"
+            f"    go_byte_filters_pack(from, {shape}, {self._type(_WEIGHTS)}, to);\n}}\n"
+            f"static void {name}_part(void *data, size_t index) {{\n"
+            f"    {name}_run *const run = data;\n"
+            f"    go_byte_conv_part(&run->conv, (int64_t)index, {self._result}, {self.finish}, run);\n}}\n"
+        )
+
+    def run(self) -> Iterator[str]:
+        scales_vary, zeros_vary = map(int, self._parameters.by_filter)
+        fields = {
+            "x_type": self._type(_X),
+            "w_type": self._type(_WEIGHTS),
+            "type": self._result,
+            "x": f"run->in[{_X}]",
+            "x_scale": f"run->in[{_X_SCALE}]",
+            "w_scales": f"run->in[{_W_SCALES}]",
+            "x_zero": f"run->in[{_X_ZERO}]",
+            "w_zeros": f"run->in[{_W_ZEROS}]",
+            "scale": f"run->in[{_SCALE}]",
+            "zero": f"run->in[{_ZERO}]",
+            "bias": f"run->in[{_BIAS}]",
+            "w_zeros_vary": str(zeros_vary),
+            "w_scales_vary": str(scales_vary),
+            "batch": "in0[0]",
+            "channels": "in1[1]",
+            "filters": "in1[0]",
+        }
+        values = ", ".join(f".{key} = {value}" for key, value in fields.items())
+        yield "    go_byte_conv *const conv = &run->conv;"
+        yield f"    *conv = (go_byte_conv){{{values}}};"
+        yield f"    conv->packed = {self.packed(_WEIGHTS)};"
+        yield "    if (!conv->packed) return 1;"
+        for axis in range(2):
+            yield f"    go_byte_conv_axis(conv, {axis}, {self._axis(axis)});"
+        yield "    if (go_byte_conv_plan(conv)) {"
+        yield "        go_parallel(call, go_byte_conv_input, conv, (size_t)(conv->batch * conv->sets));"
+        yield "        const int64_t parts = conv->batch * conv->bands * conv->blocks;"
+        yield f"        if (!conv->failed) go_parallel(call, {self.name}_part, run, (size_t)parts);"
+        yield "    } else {"
+        yield "        conv->failed = 1;"
+        yield "    }"
+        yield "    free(conv->input);"
+        yield "    free(conv->offset);"
+        yield "    run->failed = conv->failed;"
+        yield from self.memory_check()
+
+
+PRINTER = ByteConvPrinter
