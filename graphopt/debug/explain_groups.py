@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from graphopt import ir
 from graphopt.context import Context, Options, context_for
-from graphopt.fusion.kernel_policy import AS_FAST_REASON, FREE_REASON, SIZES_REASON, few_nodes_reason
+from graphopt.fusion.kernel_policy import AS_FAST_REASON, FREE_REASON, SIZES_REASON
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.template_policy import RULED_OUT
 from graphopt.fusion.template_table import has_template
@@ -25,9 +25,6 @@ _PIPELINE = "native"
 #: The remedies for a prediction that onnxruntime is as fast: a race, and a group without a race.
 _RACE = "graphopt kernels MODEL --candidates races it; optimize --fuser native --tune keeps kernels that win"
 _ALL = f"graphopt optimize MODEL -o OUT.onnx --pipeline 'O3,{PASS}{{kernels=all}}' creates its kernel anyway"
-_SINGLE = f"graphopt optimize MODEL -o OUT.onnx --pipeline 'O3,{PASS}{{min=1}}' groups single nodes"
-#: The remedies by reason.
-_REMEDIES = {AS_FAST_REASON: _RACE, few_nodes_reason(2): _SINGLE}
 
 
 def explain_groups(model: ir.Model, options: Options, before: Sequence[Step] = ()) -> Explanation:
@@ -50,7 +47,7 @@ def _missed(model: ir.Model, cx: Context) -> Iterator[Missed]:
             reason = cx.ungrouped.get(ir.label(node))
             if reason is None or not _is_candidate(node, reason):
                 continue
-            hint = _REMEDIES.get(reason)
+            hint = _RACE if reason == AS_FAST_REASON else None
             decision = next((weighed[value.name] for value in node.outputs if value.name in weighed), None)
             if decision is not None and decision.ratio is not None and not decision:
                 is_raced = not has_template(node) or decision.ratio < RULED_OUT

@@ -50,11 +50,6 @@ AS_FAST_REASON = "onnxruntime is expected to be as fast"
 MEMBER_REASON = "it is computed in the same loops"
 
 
-def few_nodes_reason(minimum: int) -> str:
-    """Reason to exclude the nodes of a group with fewer than ``minimum`` nodes."""
-    return f"its group has fewer than {minimum} nodes"
-
-
 class Kernels(Enum):
     """The templates and single nodes that are groups, compared with onnxruntime by figures and rules.
 
@@ -194,7 +189,7 @@ class FusionPolicy:
         A single node is a profitable group if a kernel is faster by the table of costs.
         """
         if self.size(nodes) < self.minimum:
-            return few_nodes_reason(self.minimum)
+            return f"its group has fewer than {self.minimum} nodes"
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements"
