@@ -54,8 +54,8 @@ class AttentionParameters:
 def is_faster(match: Match, cx: Context) -> bool:
     """Whether the kernel is faster, by its measured times relative to onnxruntime's (docs/kernels.md).
 
-    onnxruntime 1.31 is as fast as the template, at 1 thread with AVX-512, for many queries without causal
-    order, and for Attention of more than 16 queries.
+    onnxruntime 1.31 is as fast as the template, at 1 thread with AVX-512, for attention of many queries that
+    is not causal.
     """
     query = match.operands[QUERY]
     assert query is not None

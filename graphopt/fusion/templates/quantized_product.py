@@ -108,7 +108,7 @@ def _quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
 
 
 def _one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantization:
-    """The quantization of all elements; raises CantFuse if parameters are unknown, or one of several."""
+    """The quantization of all elements; raises CantFuse if its parameters are unknown, or differ."""
     if cx.dtype(quantized) not in _BYTES:
         raise CantFuse("no kernels for its quantized type")
     scale = None if node.inputs[1] is None else cx.constant(node.inputs[1])
@@ -148,7 +148,7 @@ def _quantization_of_columns(
 
 
 def _is_batched(a: ir.Value, b: ir.Value, cx: Context) -> bool:
-    """Whether ``b`` has the batches of ``a``; raises CantFuse if that is unknown, or one of several."""
+    """Whether ``b`` has the batches of ``a``, not a single one; raises CantFuse in other cases."""
     left, right = cx.shape(a), cx.shape(b)
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         raise CantFuse("the rank of an operand is unknown, or less than 2")
