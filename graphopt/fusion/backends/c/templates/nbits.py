@@ -14,8 +14,8 @@ class NBitsPrinter(TemplatePrinter):
     """Prints ``a · weightsᵀ + bias``; the schedules are in ``nbits.h`` and ``nbits_vnni.h``."""
 
     headers = (
-        *("products/low_bits.h", "products/nbits.h", "products/quantized.h", "products/vnni.h"),
-        "products/nbits_vnni.h",
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/nbits.h", "products/quantized.h"),
+        *("products/vnni.h", "products/nbits_vnni.h"),
     )
     state = "go_nbits product;"
 
@@ -74,7 +74,7 @@ class NBitsPrinter(TemplatePrinter):
             parts.append(self._packing("zeros", one_size, pack))
         product = "&run->product, "
         real = (
-            f"go_nbits_product({product}(int64_t)index, go_nbits_panel_{kind}, go_nbits_few_{kind},\n"
+            f"go_nbits_product({product}(int64_t)index, go_nbits_panel_{kind}, go_nbits_tiles_{kind},\n"
             f"                                      {self.finish}, run)"
         )
         whole = f"go_nbits_integers({product}{found.bits}, (int64_t)index, {self.finish}, run)"

@@ -16,7 +16,7 @@ _TYPES = {Element.F32: "GO_FLOATS", Element.U8: "GO_U8", Element.I8: "GO_I8"}
 class QuantizedProductPrinter(TemplatePrinter):
     """Prints ``quantize(dequantize(a) · dequantize(b))``, scheduled in ``quantized.h`` and ``vnni.h``."""
 
-    headers = ("products/low_bits.h", "products/quantized.h", "products/vnni.h")
+    headers = ("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h", "products/vnni.h")
     state = "go_quantized product;"
 
     @property

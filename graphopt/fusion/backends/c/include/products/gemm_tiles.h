@@ -17,6 +17,10 @@
 typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel,
                           const float *bias, float *c, int64_t c_m, int last, int add);
 
+/* Pointers to every fifth row of A: their multiples of a_m need few registers. Element p of row i of a tile. */
+#define GO_GEMM_POINTERS(a, a_m, rows) \
+    const float *const a0 = a, *const a5 = a + (rows > 5 ? 5 * a_m : 0), *const a10 = a + (rows > 10 ? 10 * a_m : 0)
+#define GO_GEMM_ELEMENT(a_m, i, p) ((i) < 5 ? a0 : (i) < 10 ? a5 : a10)[(i) % 5 * a_m + (p)]
 #define GO_UNROLL _Pragma("GCC unroll 16")
 #define GO_GEMM_NAME(rows, vectors) go_gemm_tile_##rows##_##vectors
 #define GO_GEMM_TILE(ROWS, VECTORS) \
@@ -24,16 +28,16 @@ typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b
         int64_t k, const float *a, int64_t a_m, const float *b, int64_t b_k, int64_t b_panel, const float *bias, \
         float *c, int64_t c_m, int last, int add) { \
         f32_w sum[ROWS][VECTORS] = {0}; \
+        GO_GEMM_POINTERS(a, a_m, ROWS); \
         for (int64_t p = 0; p < k; p++) { \
             f32_w y[VECTORS]; \
             GO_UNROLL for (int j = 0; j < VECTORS - 1; j++) \
                 y[j] = load_f32_w(b + (j / 2) * b_panel + (j % 2) * LANES_w); \
             y[VECTORS - 1] = GO_GEMM_LAST(b + ((VECTORS - 1) / 2) * b_panel + ((VECTORS - 1) % 2) * LANES_w); \
             GO_UNROLL for (int i = 0; i < ROWS; i++) { \
-                const f32_w x = splat_f32_w(a[i * a_m]); \
+                const f32_w x = splat_f32_w(GO_GEMM_ELEMENT(a_m, i, p)); \
                 GO_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = fma_w(x, y[j], sum[i][j]); \
             } \
-            a++; \
             b += b_k; \
         } \
         if (bias) { \

@@ -4,56 +4,19 @@
    Each element of the result adds its products in the order of k, block by block of `depth`: the order does not depend
    on the position of the element, or on the number of threads. It is that of onnxruntime's product of floats (MLAS,
    sgemm), with which the results are bit-identical on machines that multiply and add in one instruction. */
-#define GO_LOW_COLUMNS (2 * LANES_w) /* of a panel */
-#if GO_LEVEL == 4 || defined(__aarch64__)
-#define GO_LOW_ROWS 12 /* of a tile: 24 registers of sums */
-#elif GO_LEVEL == 3
-#define GO_LOW_ROWS 6
-#else
-#define GO_LOW_ROWS 4
-#endif
-#define GO_LOW_BLOCK (8 * GO_LOW_ROWS) /* rows that share a dequantized panel */
+#define GO_LOW_COLUMNS GO_GEMM_WIDE /* of a panel */
+#define GO_LOW_BLOCK (8 * GO_GEMM_ROWS) /* rows that share a dequantized panel */
 #define GO_LOW_WIDTH 256               /* columns of a chunk of work */
 #define GO_LOW_PAD 16                  /* floats between rows: rows 4 KB apart would share few lines of a cache */
 
-/* c = a b, or c + a b: `rows` rows of a tile, GO_LOW_COLUMNS columns. */
-GO_INLINE void go_low_rows(int rows, const float *a, int64_t a_step, const float *b, int64_t depth, float *c,
-                           int64_t c_step, int adds) {
-    f32_w sums[GO_LOW_ROWS][2];
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = splat_f32_w(0);
-    for (int64_t k = 0; k < depth; k++) {
-        const f32_w b0 = load_f32_w(b + k * GO_LOW_COLUMNS), b1 = load_f32_w(b + k * GO_LOW_COLUMNS + LANES_w);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const f32_w x = load_one_f32_w(a + i * a_step + k);
-            sums[i][0] = fma_w(x, b0, sums[i][0]);
-            sums[i][1] = fma_w(x, b1, sums[i][1]);
-        }
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
-        float *to = c + i * c_step;
-        store_f32_w(to, adds ? load_f32_w(to) + sums[i][0] : sums[i][0]);
-        store_f32_w(to + LANES_w, adds ? load_f32_w(to + LANES_w) + sums[i][1] : sums[i][1]);
-    }
-}
-
+/* c = a b, or c + a b, for one panel. */
 GO_NOINLINE void go_low_panel(int64_t rows, const float *a, int64_t a_step, const float *b, int64_t depth, float *c,
-                              int64_t c_step, int adds) {
-#define GO_TILES(count) \
-    for (; rows >= count; rows -= count, a += count * a_step, c += count * c_step) \
-    go_low_rows(count, a, a_step, b, depth, c, c_step, adds)
-    GO_TILES(GO_LOW_ROWS);
-#if GO_LOW_ROWS > 8
-    GO_TILES(8);
-#endif
-#if GO_LOW_ROWS > 4
-    GO_TILES(4);
-#endif
-    GO_TILES(2);
-    GO_TILES(1);
-#undef GO_TILES
+                            int64_t c_step, int adds) {
+    for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
+        const int64_t some = (rows + tiles - 1) / tiles; /* tiles of about equal size */
+        go_gemm_tiles[some][2](depth, a, a_step, b, GO_LOW_COLUMNS, 0, NULL, c, c_step, LANES_w, adds);
+        rows -= some, a += some * a_step, c += some * c_step;
+    }
 }
 
 /* The number of products that onnxruntime adds before it starts another sum, in a product of `columns` and `depth`. */
@@ -93,7 +56,7 @@ typedef void (*go_low_load_panel)(const void *operands, int64_t k, int64_t depth
 typedef void (*go_low_finish)(void *run, int64_t at, int64_t count, const void *values);
 
 GO_NOINLINE int go_low_product(const void *operands, const go_low_part *part, go_low_load_rows load_rows,
-                               go_low_load_panel load_panel, const float *bias, go_low_finish finish, void *run) {
+                             go_low_load_panel load_panel, const float *bias, go_low_finish finish, void *run) {
     const int64_t block = part->block < part->depth ? part->block : part->depth;
     const int64_t a_step = block + GO_LOW_PAD;
     const int64_t c_step = (part->columns + GO_LOW_COLUMNS - 1) / GO_LOW_COLUMNS * GO_LOW_COLUMNS + GO_LOW_PAD;
