@@ -23,6 +23,8 @@ from graphopt.util.lazy_dataclass import dataclass
 LEAST_GAIN = 0.95
 #: Least predicted ratio at which a template is no candidate for a race.
 RULED_OUT = 1.25
+#: Number of rows up to which products of few bits dequantize weights in registers.
+FEW_ROWS = 16
 #: Name of the pass, for reports.
 _PASS = "fuse-groups"
 #: Operators with common figures, by their qualified names.
@@ -106,6 +108,8 @@ def shape_class(match: Match, cx: Context) -> ShapeClass | None:
     op = _FIGURES_OF.get(name, name)
     cost = cost_of(anchor, cx.facts)
     operations = None if cost is None or cost.flops is None else typical_size(cost.flops)
+    if op == "MatMulNBits" and cost is not None and not isinstance(cost.flops, int):
+        operations = None  # the number of rows is unknown: that of the figures
     case = {
         "Conv": _conv_case,
         "MatMul": _product_case,
@@ -171,11 +175,21 @@ def _has_epilogue(node: ir.Node) -> bool:
 
 
 def _low_bits_case(node: ir.Node, cx: Context) -> str:
-    """The number of bits, and whether the product has one row; products of int8 are a class of their own."""
+    """The number of bits, and the class of the number of rows; products of int8 are a class of their own.
+
+    An unknown number of rows counts as few: a decoder runs with one row most of the time, and the ratios of
+    many rows are close to 1.
+    """
     bits, level = node.attributes.get("bits"), node.attributes.get("accuracy_level")
     rows = product(_dims(node.outputs[0], cx)[:-1])
-    case = f"{4 if bits is None else bits.as_int()} bits, {'1 row' if rows == 1 else 'rows'}"
-    return f"{case} of int8" if level is not None and level.as_int() == 4 else case
+    is_int8 = level is not None and level.as_int() == 4
+    if rows == 1:
+        name = "1 row"
+    elif is_int8 or (isinstance(rows, int) and rows > FEW_ROWS):
+        name = "rows"
+    else:
+        name = "few rows"
+    return f"{4 if bits is None else bits.as_int()} bits, {name}{' of int8' if is_int8 else ''}"
 
 
 def _recurrent_case(node: ir.Node, cx: Context) -> str:

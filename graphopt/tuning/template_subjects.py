@@ -191,7 +191,8 @@ TEMPLATE_CASES: tuple[TemplateCase, ...] = (
         for kind, level in (("", 0), (" of int8", 4))
         for case, sizes in (
             ("1 row", ((1, 256, 688), (1, 256, 4000))),
-            ("rows", ((16, 256, 688), (64, 256, 688), (64, 256, 4000))),
+            *((("few rows", ((4, 256, 688), (16, 256, 688), (16, 256, 4000))),) if level == 0 else ()),
+            ("rows", ((16 if level else 32, 256, 688), (64, 256, 688), (64, 256, 4000))),
         )
     ),
     *(

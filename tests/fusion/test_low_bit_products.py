@@ -185,8 +185,23 @@ def test_int8_products_of_many_rows_have_kernels(rows: int, is_taken: bool) -> N
     assert len(kernels_of(model)) == int(is_taken)
 
 
+@pytest.mark.parametrize("rows", ["M", 1, 16, 17])
+def test_products_of_few_or_unknown_numbers_of_rows_have_kernels(rows: int | str) -> None:
+    m = Model()
+    scales = np.ones(64 * 8, np.float32)
+    parts = [m.input("x", np.float32, rows, 256), m.constant(m.bytes("u", 64, 8, 16)), m.constant(scales)]
+    attributes = {"K": 256, "N": 64, "bits": 4, "block_size": 32}
+    m.output(m.node("MatMulNBits", parts, "y", domain="com.microsoft", **attributes), np.float32)
+    model = ir.from_proto(m.proto())
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups").run(model, cx)
+    assert len(kernels_of(model)) == 1
+
+
 @pytest.mark.parametrize("level", cpu_levels())
-@pytest.mark.parametrize("rows", [(1, 1), (1, 2), (3, 1), (2, 2), (1, 5), (1, 13), (2, 50), (0, 3), (1, 0)])
+@pytest.mark.parametrize(
+    "rows", [(1, 1), (1, 2), (3, 1), (2, 2), (1, 5), (1, 9), (1, 13), (2, 7), (1, 15), (2, 50), (0, 3), (1, 0)]
+)
 def test_products_with_weights_of_few_bits(nbits: Any, level: int, rows: tuple[int, int]) -> None:
     made, expected = nbits
     random = np.random.default_rng(sum(rows))
@@ -212,7 +227,7 @@ def test_products_with_weights_of_few_bits(nbits: Any, level: int, rows: tuple[i
 
 
 @pytest.mark.parametrize("level", cpu_levels())
-@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("rows", [1, 6, 20])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_of_few_bits_times_special_values(nbits: Any, level: int, rows: int, value: float) -> None:
     made, _ = nbits

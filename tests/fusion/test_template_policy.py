@@ -98,6 +98,18 @@ def test_transposed_operands_are_a_class() -> None:
     assert case == "computed, transposed"
 
 
+@pytest.mark.parametrize(
+    ("rows", "case", "is_known"),
+    [("1", "1 row", True), ("2,8", "few rows", True), ("17", "rows", True), ("M", "few rows", False)],
+)
+def test_classes_of_low_bit_products(rows: str, case: str, is_known: bool) -> None:
+    text = f"""g (float[{rows},64] x, uint8[8,2,16] w, float[16] s) => (float[{rows},8] y) {{
+        y = com.microsoft.MatMulNBits <K = 64, N = 8, bits = 4, block_size = 32> (x, w, s) }}"""
+    op, name, operations = case_of(text)
+    assert (op, name) == ("MatMulNBits template", f"4 bits, {case}")
+    assert (operations is not None) is is_known
+
+
 def decided(ratio: float | None, expected: bool, passes: int | None = None) -> bool:
     """The decision about :data:`CONV` by a figure, and the template's own rule."""
     axis = Axis("operations", (1,), 1)
