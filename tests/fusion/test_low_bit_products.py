@@ -200,7 +200,8 @@ def test_products_of_few_or_unknown_numbers_of_rows_have_kernels(rows: int | str
 
 @pytest.mark.parametrize("level", cpu_levels())
 @pytest.mark.parametrize(
-    "rows", [(1, 1), (1, 2), (3, 1), (2, 2), (1, 5), (1, 9), (1, 13), (2, 7), (1, 15), (2, 50), (0, 3), (1, 0)]
+    "rows",
+    [(1, 1), (1, 2), (3, 1), (2, 2), (1, 5), (1, 9), (1, 13), (2, 7), (1, 15), (2, 50), (0, 3), (1, 0)],
 )
 def test_products_with_weights_of_few_bits(nbits: Any, level: int, rows: tuple[int, int]) -> None:
     made, expected = nbits
