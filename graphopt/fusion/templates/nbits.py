@@ -48,8 +48,8 @@ def is_faster(match: Match, cx: Context) -> bool:
 
     Relative to onnxruntime 1.31, the kernel takes 0.1 to 0.5 times the time with 8 bits; with 4 bits 0.5 to
     0.8 times up to 16 rows, 0.9 at 32 and 0.99 at 64; and 0.5 to 0.7 for int8. onnxruntime is faster for a
-    single row of int8: 0.7 to 0.8 times the kernel's time. These times are those of 1 thread with AVX-512, for
-    depths of 256 to 1024 and 256 to 4096 columns.
+    single row of int8: 0.7 to 0.8 times the kernel's time. These times are those of 1 thread with AVX-512,
+    for depths of 256 to 1024 and 256 to 4096 columns.
     """
     if any(value is not None and ir.constant_of(value) is None for value in match.operands[1:]):
         return False
