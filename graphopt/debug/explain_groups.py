@@ -25,6 +25,8 @@ _PIPELINE = "native"
 #: The remedies for a prediction that onnxruntime is as fast: a race, and a group without a race.
 _RACE = "graphopt kernels MODEL --candidates races it; optimize --fuser native --tune keeps kernels that win"
 _ALL = f"graphopt optimize MODEL -o OUT.onnx --pipeline 'O3,{PASS}{{kernels=all}}' creates its kernel anyway"
+#: Names in reasons: quoted values, and the convolution next to a group.
+_NAMES = re.compile(r"'[^']*'|(?<=next to )\S+")
 
 
 def explain_groups(model: ir.Model, options: Options, before: Sequence[Step] = ()) -> Explanation:
@@ -59,7 +61,7 @@ def _missed(model: ir.Model, cx: Context) -> Iterator[Missed]:
                 matched=1,
                 nodes=1,
                 reason=reason,
-                kind=re.sub(r"'[^']*'", "a value", reason),
+                kind=_NAMES.sub("…", reason),
                 value=None if value is None else value.name,
                 about=None if value is None else describe(value, cx),
                 hint=hint,

@@ -41,3 +41,15 @@ def test_reasons_against_kernels_have_remedies(invoke: Invoke, tmp_path: Path) -
     assert not [one for one in json.loads(invoke("explain", path, "--json").out)["missed"]]
     only = invoke("explain", path, "--fuser", "native", "--pattern", "fuse-groups", "--node", "Neg(z)").out
     assert "Neg(z)" in only and "MatMul" not in only
+
+
+def test_reasons_that_differ_in_names_are_one_line(invoke: Invoke, tmp_path: Path) -> None:
+    weights = ",".join("1" for _ in range(16 * 16))
+    text = f"""g (float[1,16,28,28] x) => (float[1,16,28,28] y) <float[16,16,1,1] w = {{{weights}}}> {{
+        a = Conv(x, w)  e = Exp(a)  b = Mul(e, a)  c = Conv(b, w)  f = Exp(c)  y = Mul(f, c)
+    }}"""
+    path = tmp_path / "convolutions.onnx"
+    ir.save(parse(text), path)
+    lines = invoke("explain", path, "--fuser", "native", "--pattern", "fuse-groups").out.splitlines()
+    (line,) = [line for line in lines if "layout of convolutions" in line]
+    assert line == "not fused 4 × fuse-groups: a kernel next to … breaks onnxruntime's layout of convolutions"
