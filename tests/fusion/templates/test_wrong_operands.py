@@ -91,3 +91,30 @@ def test_numbers_are_literals_of_c(number: float) -> None:
     (line,) = [text for text in BACKEND.render([group.kernel]).splitlines() if "product->alpha =" in text]
     literal = line.split("=")[1].strip(" ;")
     assert literal.startswith(("__builtin_", "-__builtin_")) or float.fromhex(literal[:-1]) > 0
+
+
+@pytest.mark.parametrize(("mask", "has_template"), [("B,2,Q,K", True), ("Q,K", False), ("2,Q,K", False)])
+def test_masks_of_multi_head_attention_have_four_axes(mask: str, has_template: bool) -> None:
+    inputs = f"float[B,Q,16] q, float[B,K,16] k, float[B,K,16] v, float[{mask}] m"
+    body = "y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , , m)"
+    text = f"g ({inputs}) => (float[B,Q,16] y) {{ {body} }}"
+    assert bool(grouped(text).functions) is has_template
+
+
+@pytest.mark.parametrize(
+    ("attributes", "results", "has_template"),
+    [
+        ("", "y, ok, ov", True),
+        (", softcap = 2.0, local_window_size = 4", "y, ok, ov", True),
+        (", local_window_size = 0", "y, ok, ov", False),
+        (", smooth_softmax = 1", "y, ok, ov", False),
+        (", do_rotary = 1", "y, ok, ov", False),
+        ("", "y", False),
+    ],
+)
+def test_grouped_attention(attributes: str, results: str, has_template: bool) -> None:
+    inputs = "float[B,Q,32] q, float[B,Q,16] k, float[B,Q,16] v, int32[B] used, int32 total"
+    body = f"com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2{attributes}>"
+    call = f"{results} = {body} (q, k, v, , , used, total)"
+    text = f"g ({inputs}) => (float[B,Q,32] y) {{ {call} }}"
+    assert bool(grouped(text).functions) is has_template

@@ -151,26 +151,52 @@ def attention(node: NodeFacts) -> list[Fact]:
 
 @contrib_rule("MultiHeadAttention")
 def multi_head_attention(node: NodeFacts) -> list[Fact]:
-    """[batch, sequence, width of V], for separate, unpacked query and value; V may be split into heads."""
+    """[batch, sequence, width of V], for separate, unpacked query and value; V may be split into heads.
+
+    Then the present keys and values, [batch, heads, past and new length, width of a head].
+    """
     query, value = node.shape(0), node.shape(2)
     if query is None or value is None or len(query) != 3 or len(value) not in (3, 4):
-        return [Fact(node.dtype(0))]
+        return [Fact(node.dtype(0))] * 4
     width = value[2] if len(value) == 3 else value[1] * value[3]
-    return [Fact(node.dtype(0), (query[0], query[1], width))]
+    return [Fact(node.dtype(0), (query[0], query[1], width)), _present(node, 1, 6), _present(node, 2, 7)]
+
+
+def _present(node: NodeFacts, new: int, past: int) -> Fact:
+    """Keys or values of MultiHeadAttention: those of input ``past``, and then of input ``new``."""
+    old = node.shape(past)
+    shape, heads = node.shape(new), node.attr_int("num_heads", 0)
+    if (old is None and node.has(past)) or shape is None or heads < 1 or node.has(8):
+        return Fact(node.dtype(0))
+    if len(shape) == 3:
+        shape = (shape[0], heads, shape[1], floordiv(shape[2], heads))
+    if len(shape) != 4 or (old is not None and len(old) != 4):
+        return Fact(node.dtype(0))
+    length = shape[2] if old is None else old[2] + shape[2]
+    return Fact(node.dtype(0), (*shape[:2], length, shape[3]))
 
 
 @contrib_rule("GroupQueryAttention")
 def group_query_attention(node: NodeFacts) -> list[Fact]:
-    """The shape of the query, into which keys and values may be packed."""
+    """The shape of the query, into which keys and values may be packed.
+
+    Then the present keys and values, [batch, heads of keys, length, width of a head].
+    """
     query = node.shape(0)
+    caches = [node.dtype(index) if node.has(index) else node.dtype(0) for index in (3, 4)]
     if query is None or len(query) != 3:
-        return [Fact(node.dtype(0))]
-    if node.has(1):
-        return [node.like(0)]
+        return [Fact(node.dtype(0)), *map(Fact, caches)]
     many, few = node.attr_int("num_heads", 0), node.attr_int("kv_num_heads", 0)
-    heads = many + 2 * few
-    width = floordiv(query[2] * many, heads) if heads else node.fresh("hidden")
-    return [Fact(node.dtype(0), (*query[:2], width))]
+    heads = many if node.has(1) else many + 2 * few
+    if not heads:
+        return [Fact(node.dtype(0)), *map(Fact, caches)]
+    width = query[2] if node.has(1) else floordiv(query[2] * many, heads)
+    present = (query[0], few, node.fresh("present"), floordiv(query[2], heads))
+    is_packed = node.attr_int("kv_cache_bit_width", 0) not in (0, 8)
+    return [
+        Fact(node.dtype(0), (*query[:2], width)),
+        *(Fact(dtype, None if is_packed else present) for dtype in caches),
+    ]
 
 
 @contrib_rule("CDist")

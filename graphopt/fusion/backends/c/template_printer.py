@@ -96,7 +96,7 @@ class TemplatePrinter(ABC):
 
     @property
     def finish(self) -> str:
-        """Name of the C function that stores a run of elements of the only result, after the epilogue.
+        """Name of the C function that stores a run of elements of the first result, after the epilogue.
 
         ``(void *run, int64_t at, int64_t count, const void *values)``: elements ``at`` to ``at + count`` in
         row-major order, contiguous at ``values``. Threads may call it for disjoint runs.
@@ -153,7 +153,7 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
         parts = [self._state()]
         if self.epilogue is not None:
             parts += [self.epilogue.text(), self.epilogue.prepare()]
-        elif len(self.kernel.results) == 1:
+        else:
             parts.append(self._copy())
         parts += [self.functions(), "\n".join(self._main()) + "\n"]
         return "\n".join(part for part in parts if part)

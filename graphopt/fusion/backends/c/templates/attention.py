@@ -6,104 +6,230 @@ from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter
-from graphopt.fusion.templates.attention import KEY, MASK, QUERY, VALUE, AttentionParameters
+from graphopt.fusion.templates.attention import (
+    COSINES,
+    KEY,
+    LENGTHS,
+    MASK,
+    PAST_KEY,
+    PAST_VALUE,
+    QUERY,
+    SINES,
+    TOTAL,
+    VALUE,
+    AttentionParameters,
+)
 
 _RESULT = 3
 
 
 class AttentionPrinter(TemplatePrinter):
-    """Prints softmax(scale · Q · Kᵀ + mask) · V; the schedule is in ``attention.h``."""
+    """Prints softmax(scale · Q · Kᵀ + mask) · V, and the present; the schedule is in ``attention.h``."""
 
     headers = ("products/gemm_tiles.h", "products/attention.h")
     state = "go_attention attention;"
+
+    @property
+    def runs_empty(self) -> bool:  # type: ignore[override]
+        return self._has_present
 
     @property
     def _parameters(self) -> AttentionParameters:
         found: AttentionParameters = self.kernel.parameters
         return found
 
+    @property
+    def _has_present(self) -> bool:
+        return len(self.kernel.results) > 1
+
+    @property
+    def _is_packed(self) -> bool:
+        """Whether the queries are packed with the keys and values: heads of each, side by side."""
+        return self.operand(KEY) is None
+
     def _heads(self, operand: int) -> int:
         found = self._parameters
         return found.key_heads if operand in (KEY, VALUE) else found.heads
 
     def _length(self, operand: int) -> str:
+        if self._is_packed:
+            return "in0[1]"
         return f"in{operand}[{2 if self._parameters.by_heads[operand] else 1}]"
 
     def _depth(self, operand: int) -> str:
         """The number of elements of a head."""
+        if self._is_packed:
+            return f"in0[2] / {self._packed_heads}"
         if self._parameters.by_heads[operand]:
             return f"in{operand}[3]"
         return f"in{operand}[2] / {self._heads(operand)}"
 
+    @property
+    def _packed_heads(self) -> int:
+        return self._parameters.heads + 2 * self._parameters.key_heads
+
     def _strides(self, operand: int, length: str, depth: str) -> tuple[str, str, str]:
         """The strides of batches, heads and rows, in elements."""
         heads = self._heads(operand)
+        if self._is_packed and operand != _RESULT:
+            return "in0[1] * in0[2]", depth, "in0[2]"
         batch = f"{heads} * ({length}) * ({depth})"
         if self._parameters.by_heads[operand]:
             return batch, f"({length}) * ({depth})", depth
         return batch, depth, f"{heads} * ({depth})"
 
     def dims(self) -> Sequence[Sequence[str]]:
-        heads, batch, queries = self._parameters.heads, "in0[0]", self._length(QUERY)
+        heads, batch, queries, width = self._parameters.heads, "in0[0]", "queries", self._depth(VALUE)
+        shape = [batch, queries, f"{heads} * ({width})"]
         if self._parameters.by_heads[_RESULT]:
-            return [[batch, str(heads), queries, self._depth(VALUE)]]
-        return [[batch, queries, f"{heads} * ({self._depth(VALUE)})"]]
+            shape = [batch, str(heads), queries, width]
+        if not self._has_present:
+            return [shape]
+        present = [batch, str(self._parameters.key_heads), "present"]
+        return [shape, [*present, self._depth(QUERY)], [*present, width]]
 
     def checks(self) -> Iterator[str]:
         found = self._parameters
-        conditions = ["in1[0] == in0[0]", "in2[0] == in0[0]", f"{self._length(KEY)} == {self._length(VALUE)}"]
-        conditions.append(f"{self._depth(QUERY)} == {self._depth(KEY)}")
-        for operand in (QUERY, KEY, VALUE):
-            heads = self._heads(operand)
-            by_heads = found.by_heads[operand]
-            conditions.append(f"in{operand}[1] == {heads}" if by_heads else f"in{operand}[2] % {heads} == 0")
-        for axis, size in zip(found.mask_axes, self._sizes(), strict=False):
-            if axis is not None:
-                conditions.append(f"(in{MASK}[{axis}] == 1 || in{MASK}[{axis}] == {size})")
-        if found.is_causal:
-            conditions.append(f"{self._length(QUERY)} == {self._length(KEY)}")
-        yield from self.require(*conditions)
+        past = f"in{PAST_KEY}[2]" if self.operand(PAST_KEY) is not None else "0"
+        yield f"    const int64_t queries = {self._length(QUERY)}, added = {self._length(KEY)};"
+        yield f"    const int64_t past = {past};"
+        if found.is_grouped:
+            yield f"    const int64_t total = *(const int32_t *)run->in[{TOTAL}];"
+            yield "    const int64_t present = total > past ? total : past;"
+        else:
+            yield "    const int64_t present = past + added;"
+        yield from self.require(*self._conditions())
+        if found.is_grouped:
+            yield from self._grouped_checks()
 
-    def _sizes(self) -> list[str]:
-        """Batch, heads, queries and keys."""
-        return ["in0[0]", str(self._parameters.heads), self._length(QUERY), self._length(KEY)]
+    def _conditions(self) -> Iterator[str]:
+        """Conditions that the shapes satisfy."""
+        found = self._parameters
+        if self._is_packed:
+            yield f"in0[2] % {self._packed_heads} == 0"
+        else:
+            yield from ("in1[0] == in0[0]", "in2[0] == in0[0]", f"added == {self._length(VALUE)}")
+            yield f"{self._depth(QUERY)} == {self._depth(KEY)}"
+            for operand in (QUERY, KEY, VALUE):
+                heads, by_heads = self._heads(operand), found.by_heads[operand]
+                yield f"in{operand}[1] == {heads}" if by_heads else f"in{operand}[2] % {heads} == 0"
+        for operand in (PAST_KEY, PAST_VALUE):
+            if self.operand(operand) is not None:
+                depth = self._depth(QUERY if operand == PAST_KEY else VALUE)
+                sizes = ("in0[0]", str(found.key_heads), "past", depth)
+                yield from (f"in{operand}[{axis}] == {size}" for axis, size in enumerate(sizes))
+        for axis, size in zip(found.mask_axes[:2], ("in0[0]", found.heads), strict=False):
+            if axis is not None:
+                yield f"(in{MASK}[{axis}] == 1 || in{MASK}[{axis}] == {size})"
+        for axis, size in zip(found.mask_axes[2:], ("queries", "present"), strict=False):
+            yield f"in{MASK}[{axis}] == {size}"
+        if found.is_causal:
+            yield "queries == added"
+
+    def _grouped_checks(self) -> Iterator[str]:
+        """The conditions of GroupQueryAttention, by which all accesses are in bounds."""
+        depth = self._depth(QUERY)
+        conditions = [f"{depth} == {self._depth(VALUE)}", f"{depth} % 8 == 0", f"in{LENGTHS}[0] == in0[0]"]
+        conditions.append("(total == past + added || total <= past)")
+        conditions.append("(total == queries || queries == 1 || in0[0] == 1)")
+        total = self.operand(TOTAL)
+        if total is not None and total.dims:
+            conditions.append(f"in{TOTAL}[0] == 1")
+        positions = "present"
+        if self.operand(COSINES) is not None:
+            positions = f"in{COSINES}[0]"
+            conditions += [f"{depth} % 16 == 0", f"in{COSINES}[1] % 8 == 0", f"2 * in{COSINES}[1] <= {depth}"]
+            conditions += [f"in{COSINES}[{axis}] == in{SINES}[{axis}]" for axis in range(2)]
+            conditions.append(f"{positions} >= total")
+        yield from self.require(*conditions)
+        yield "    for (int64_t batch = 0; batch < in0[0]; batch++) {"
+        yield f"        const int64_t length = ((const int32_t *)run->in[{LENGTHS}])[batch] + (int64_t)1;"
+        yield f"        if (length >= 1 && length <= present && length <= {positions} &&"
+        yield "            (total == queries || (length >= queries && length - queries <= past))) continue;"
+        yield f'        go_fail(call, "{self.name}: a length of the keys is out of range");'
+        yield "        return 1;"
+        yield "    }"
 
     def functions(self) -> str:
-        return self.chunk_function("go_attention_chunk", "attention")
+        text = self.chunk_function("go_attention_chunk", "attention")
+        if not self._has_present:
+            return text
+        return f"""\
+{text}static void {self.name}_append(void *data, size_t index) {{
+    go_attention_append(&(({self.name}_run *)data)->attention, index);
+}}
+"""
 
     def run(self) -> Iterator[str]:
+        values = self._values()
+        yield from (f"    run->attention.{name} = {value};" for name, value in values.items())
+        yield "    const size_t chunks = go_attention_plan(&run->attention);"
+        if self._has_present:
+            count = f"(size_t)(in0[0] * {self._parameters.key_heads})"
+            yield f"    go_parallel(call, {self.name}_append, run, {count});"
+        yield f"    go_parallel(call, {self.name}_chunk, run, chunks);"
+        yield from self.memory_check()
+
+    def _values(self) -> dict[str, str]:
+        """The members of ``go_attention``."""
         found = self._parameters
-        batch, heads, queries, keys = self._sizes()
-        yield "    go_attention *const a = &run->attention;"
+        depth, width = self._depth(QUERY), self._depth(VALUE)
+        scale = (
+            f"1 / __builtin_sqrtf((float)({depth}))" if found.scale is None else float_literal(found.scale)
+        )
         values = {
-            "batch": batch,
-            "heads": heads,
+            "batch": "in0[0]",
+            "heads": str(found.heads),
             "group": str(found.heads // found.key_heads),
-            "queries": queries,
-            "keys": keys,
-            "depth": self._depth(QUERY),
-            "width": self._depth(VALUE),
+            "queries": "queries",
+            "added": "added",
+            "past": "past",
+            "present": "present",
+            "depth": depth,
+            "width": width,
+            "scale": scale,
+            "cap": float_literal(found.softcap),
+            "window": str(found.window),
             "is_causal": str(int(found.is_causal)),
+            "is_exact": str(int(found.is_grouped)),
         }
+        offsets = {KEY: found.heads, VALUE: found.heads + found.key_heads} if self._is_packed else {}
         for operand, name in ((QUERY, "q"), (KEY, "k"), (VALUE, "v")):
-            values[name] = f"run->in[{operand}]"
+            heads = offsets.get(operand)
+            values[name] = (
+                f"run->in[{operand}]"
+                if heads is None
+                else f"(const float *)run->in[{QUERY}] + {heads} * ({depth})"
+            )
             strides = self._strides(operand, self._length(operand), self._depth(operand))
             values |= dict(zip((f"{name}_batch", f"{name}_head", f"{name}_row"), strides, strict=True))
-        strides = self._strides(_RESULT, queries, self._depth(VALUE))
+        strides = self._strides(_RESULT, "queries", width)
         values |= dict(zip(("out_batch", "out_head", "out_row"), strides, strict=True))
-        if found.mask_axes:
-            values |= {"mask": f"run->in[{MASK}]", "is_boolean": str(int(found.is_boolean))}
-            values |= {"is_zero": str(int(found.is_zero))}
-            names = ("mask_batch", "mask_head", "mask_row", "mask_key")
-            for name, axis in zip(names, found.mask_axes, strict=True):
-                if axis is not None:
-                    values[name] = f"in{MASK}[{axis}] == 1 ? 0 : {self.stride(MASK, axis)}"
-        for name, value in values.items():
-            yield f"    a->{name} = {value};"
-        scale = "1 / __builtin_sqrtf((float)a->depth)" if found.scale is None else float_literal(found.scale)
-        yield f"    a->scale = {scale};"
-        yield f"    go_parallel(call, {self.name}_chunk, run, go_attention_plan(a));"
-        yield from self.memory_check()
+        if self.operand(PAST_KEY) is not None:
+            values |= {"past_k": f"run->in[{PAST_KEY}]", "past_v": f"run->in[{PAST_VALUE}]"}
+        if self._has_present:
+            values |= {"present_k": "run->out[1]", "present_v": "run->out[2]"}
+        if found.is_grouped:
+            values |= {"lengths": f"run->in[{LENGTHS}]", "is_prompt": "total == queries"}
+            values |= {
+                "zeros": "total > 1"
+            }  # in onnxruntime 1.31, which computes a single key by another function
+        if self.operand(COSINES) is not None:
+            values |= {"cosines": f"run->in[{COSINES}]", "sines": f"run->in[{SINES}]"}
+            values |= {"turned": f"in{COSINES}[1]", "is_interleaved": str(int(found.is_interleaved))}
+        return values | self._mask_values()
+
+    def _mask_values(self) -> dict[str, str]:
+        found = self._parameters
+        if not found.mask_axes:
+            return {}
+        values = {"mask": f"run->in[{MASK}]", "is_boolean": str(int(found.is_boolean))}
+        values |= {"is_zero": str(int(found.is_zero))}
+        names = ("mask_batch", "mask_head", "mask_row", "mask_key")
+        for name, axis in zip(names, found.mask_axes, strict=True):
+            if axis is not None:
+                values[name] = f"in{MASK}[{axis}] == 1 ? 0 : {self.stride(MASK, axis)}"
+        return values
 
 
 PRINTER = AttentionPrinter

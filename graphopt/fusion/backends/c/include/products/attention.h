@@ -10,17 +10,31 @@
 #define GO_ATTENTION_FEW 2                     /* queries for which keys are not transposed, at most */
 
 /* Strides are in elements; the last axis of Q, K, V and the result is contiguous. Query heads h share the keys of head
-   h / group. */
+   h / group. The keys are those of the past and then new ones; the present is both, as a result. Past and present are
+   [batch, heads / group, length, depth], and may be the same memory. */
 typedef struct {
     const float *q, *k, *v;
+    const float *past_k, *past_v; /* NULL for none */
+    float *present_k, *present_v; /* NULL for none */
+    const int32_t *lengths;       /* of each batch, the last key of past and new ones; NULL for all */
+    const float *cosines, *sines; /* of each position, [positions, turned]; NULL for no rotary embedding */
     const void *mask; /* floats to add, or bytes that are 0 for keys to ignore; NULL for none */
-    int64_t batch, heads, group, queries, keys, depth, width;
+    int64_t batch, heads, group, queries, depth, width;
+    int64_t added, past, present; /* numbers of new keys, and lengths of the past and the present */
+    int64_t window;               /* queries use the last `window` keys alone; 0 for all */
+    int64_t turned;               /* pairs of elements of a head that are rotated: with distance 1, or `turned` */
+    int is_interleaved;
     int64_t q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row;
     int64_t mask_batch, mask_head, mask_row, mask_key; /* mask_key is 0 or 1 */
     int64_t out_batch, out_head, out_row;
     float scale, cap; /* scores s become cap tanh(s / cap), unless cap is 0 */
-    int is_causal; /* whether query i uses keys 0 ... i alone; there is no mask then */
-    int is_boolean, is_zero; /* whether rows that the mask hides from all keys are 0: no summand exceeds the lowest float */
+    int is_causal; /* whether query i uses the past and the new keys 0 ... i alone; there is no mask then */
+    int is_exact;  /* whether hidden scores have no influence; otherwise, the lowest float is added to them */
+    int zeros;     /* whether queries whose scores are all -infinity have results of 0 */
+    int is_prompt; /* whether the past is ignored */
+    int is_joined; /* whether the present has the past before the queries are computed */
+    int is_boolean;
+    int is_zero; /* whether rows that the mask hides from all keys are 0: no summand exceeds the lowest float */
     int64_t blocks;       /* of the queries of the heads that share keys */
     int64_t parts, step;  /* all blocks of all heads, and those of a chunk of work */
 } go_attention;
@@ -33,18 +47,30 @@ typedef struct {
     float most[GO_ATTENTION_ROWS], sum[GO_ATTENTION_ROWS], factor[GO_ATTENTION_ROWS];
     int is_open[GO_ATTENTION_ROWS]; /* whether the mask hides a row from some keys alone */
     int64_t mask[GO_ATTENTION_ROWS], out[GO_ATTENTION_ROWS]; /* the first element of each row */
-    int64_t keys[GO_ATTENTION_ROWS];                         /* of each row */
-    int is_plain;                                            /* whether other keys have no influence */
+    int64_t from[GO_ATTENTION_ROWS], keys[GO_ATTENTION_ROWS]; /* the first key of each row, and that after the last */
+    int is_new[GO_ATTENTION_ROWS];                            /* whether no block of a row is computed yet */
+    int is_plain;                                             /* whether other keys have no influence */
 } go_attention_memory;
+
+/* The number of keys of the past, and of all keys, of a batch. */
+GO_INLINE int64_t go_attention_past(const go_attention *a, int64_t batch) {
+    return a->is_prompt ? 0 : a->lengths ? a->lengths[batch] + 1 - a->added : a->past;
+}
+GO_INLINE int64_t go_attention_keys(const go_attention *a, int64_t batch) {
+    const int64_t most = go_attention_past(a, batch) + a->added;
+    return a->lengths && a->lengths[batch] + 1 < most ? a->lengths[batch] + 1 : most;
+}
 
 /* Divides the attention into chunks of work; returns their number. */
 __attribute__((unused)) static size_t go_attention_plan(go_attention *a) {
     const int64_t rows = a->group * a->queries;
     a->blocks = (rows + GO_ATTENTION_ROWS - 1) / GO_ATTENTION_ROWS;
+    a->is_joined = a->present_k && (a->blocks != 1 || a->past_k == a->present_k);
     a->parts = a->batch * (a->heads / a->group) * a->blocks;
-    const double each = (double)rows / (double)a->blocks * (double)a->keys * (double)(a->depth + a->width);
+    const double keys = (double)(a->past + a->added), share = (double)rows / (double)a->blocks;
+    const double each = share * keys * (double)(a->depth + a->width);
     const double step = (double)GO_ATTENTION_CHUNK / (each < 1 ? 1 : each);
-    a->step = step >= (double)a->parts ? a->parts : step >= 1 ? (int64_t)step : 1;
+    a->step = step < 1 || a->parts < 1 ? 1 : step >= (double)a->parts ? a->parts : (int64_t)step;
     return (size_t)((a->parts + a->step - 1) / a->step);
 }
 
@@ -101,10 +127,10 @@ GO_INLINE f32_w go_attention_mask(const go_attention *a, const void *mask, int64
     return add;
 }
 
-/* The scores of a row before the softmax: scaled, capped and masked, those from `hidden` on by the lowest float; returns
-   their maximum. Those after the last are -infinity. */
-GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void *mask, int64_t count, int64_t hidden,
-                                    int *is_open) {
+/* The scores of a row before the softmax: scaled, capped and masked; returns their maximum. Those before `from` and
+   from `hidden` on are hidden. Those after the last are -infinity. */
+GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void *mask, int64_t count, int64_t from,
+                                    int64_t hidden, int *is_open) {
     f32_w most = splat_f32_w(-__FLT_MAX__);
     i32_w open = {0};
     for (int64_t t = 0; t < count; t += LANES_w) {
@@ -116,8 +142,12 @@ GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void 
             open |= ~(add <= -__FLT_MAX__) & first_i32_w(m);
             y += add;
         }
-        if (hidden < t + m)
-            y += select_f32_w(first_i32_w(hidden > t ? (int)(hidden - t) : 0), splat_f32_w(0), splat_f32_w(-__FLT_MAX__));
+        if (hidden < t + m || from > t) {
+            const int some = hidden <= t ? 0 : hidden < t + m ? (int)(hidden - t) : m;
+            const int none = from <= t ? 0 : from < t + m ? (int)(from - t) : m;
+            const i32_w shown = first_i32_w(some) & ~first_i32_w(none);
+            y = select_f32_w(shown, y, a->is_exact ? splat_f32_w(-__builtin_inff()) : y - __FLT_MAX__);
+        }
         if (m < LANES_w) y = select_f32_w(first_i32_w(m), y, splat_f32_w(-__builtin_inff()));
         most = more_w(y, most);
         store_f32_w(x + t, y);
@@ -136,9 +166,9 @@ GO_INLINE void go_attention_softmax(const go_attention *a, go_attention_memory *
                          : a->is_boolean ? (const void *)((const uint8_t *)a->mask + place)
                                          : (const void *)((const float *)a->mask + place);
         const int64_t left = own->keys[row] > at ? own->keys[row] - at : 0;
-        const int64_t some = own->is_plain && left < count ? left : count;
+        const int64_t some = own->is_plain && left < count ? left : count, from = own->from[row] - at;
         const f32_w before = splat_f32_w(own->most[row]);
-        const f32_w most = max_f32_w(before, go_attention_scores(a, x, mask, some, left, &own->is_open[row]));
+        const f32_w most = max_f32_w(before, go_attention_scores(a, x, mask, some, from, left, &own->is_open[row]));
         f32_w sum = splat_f32_w(0);
         int64_t t = 0;
         for (; t < some; t += LANES_w) {
@@ -147,17 +177,22 @@ GO_INLINE void go_attention_softmax(const go_attention *a, go_attention_memory *
             sum += y;
         }
         for (; t < count; t += LANES_w) store_f32_w(x + t, splat_f32_w(0));
-        own->factor[row] = at == 0 ? 0 : exp_w(before - most)[0];
-        own->sum[row] = (at == 0 ? 0 : own->sum[row] * own->factor[row]) + sum_across_f32_w(sum)[0];
+        own->factor[row] = own->is_new[row] ? 0 : exp_w(before - most)[0];
+        own->sum[row] = (own->is_new[row] ? 0 : own->sum[row] * own->factor[row]) + sum_across_f32_w(sum)[0];
         own->most[row] = most[0];
     }
 }
 
 /* The rows `first` ... `first` + `rows` - 1 of a chunk, with the keys `at` ... `at` + `count` - 1. */
 GO_INLINE void go_attention_tile(const go_attention *a, go_attention_memory *own, int64_t first, int64_t rows,
-                                 int64_t at, int64_t count, const float *k, const float *v, int64_t v_row, int few) {
-    int64_t last = 0;
-    for (int64_t i = first; i < first + rows; i++) last = own->keys[i] > last ? own->keys[i] : last;
+                                 int64_t at, int64_t count, const float *k, int64_t k_row, const float *v,
+                                 int64_t v_row, int few) {
+    int64_t last = 0, from = INT64_MAX;
+    for (int64_t i = first; i < first + rows; i++) {
+        last = own->keys[i] > last ? own->keys[i] : last;
+        from = own->from[i] < from ? own->from[i] : from;
+    }
+    if (own->is_plain && from >= at + count) return;
     if (own->is_plain && last - at < count) count = last - at;
     if (count <= 0) return;
     const int64_t depth = a->depth, width = a->width;
@@ -165,15 +200,17 @@ GO_INLINE void go_attention_tile(const go_attention *a, go_attention_memory *own
     float *result = own->result + first * width;
     if (few) {
         for (int64_t i = 0; i < rows; i++)
-            go_gemm_dots(count, depth, q + i * depth, k, a->k_row, own->scores + i * GO_ATTENTION_PITCH);
+            go_gemm_dots(count, depth, q + i * depth, k, k_row, own->scores + i * GO_ATTENTION_PITCH);
     } else {
         go_gemm_row(rows, count, depth, q, depth, own->k, GO_GEMM_WIDE, depth * GO_GEMM_WIDE, NULL, own->scores,
                     GO_ATTENTION_PITCH);
     }
     go_attention_softmax(a, own, first, rows, at, count);
-    float *part = at == 0 ? result : own->part;
+    const int is_new = own->is_new[first];
+    float *part = is_new ? result : own->part;
     go_gemm_row(rows, width, count, own->scores, GO_ATTENTION_PITCH, v, v_row, GO_GEMM_WIDE, NULL, part, width);
-    if (at == 0) return;
+    for (int64_t i = first; i < first + rows; i++) own->is_new[i] = 0;
+    if (is_new) return;
     for (int64_t i = 0; i < rows; i++) {
         const f32_w factor = splat_f32_w(own->factor[first + i]);
         for (int64_t x = i * width; x < (i + 1) * width; x += LANES_w) {
@@ -195,6 +232,75 @@ __attribute__((unused)) static int go_attention_is_plain(const float *x, int64_t
     return min_across_i32_w(odd)[0] == 0;
 }
 
+/* Rotates pairs of elements, `far` apart. */
+GO_INLINE void go_attention_rotate(const float *restrict x, const float *restrict cosines, const float *restrict sines,
+                                   int64_t pairs, int64_t step, int64_t far, float *restrict to) {
+    for (int64_t i = 0; i < pairs; i++) {
+        to[i * step] = x[i * step] * cosines[i] - x[i * step + far] * sines[i];
+        to[i * step + far] = x[i * step] * sines[i] + x[i * step + far] * cosines[i];
+    }
+}
+
+/* Copies a head and rotates it by the angles of a position. */
+GO_INLINE void go_attention_turn(const go_attention *a, const float *from, int64_t position, float *to) {
+    memcpy(to, from, (size_t)a->depth * sizeof(float));
+    if (!a->cosines) return;
+    const float *const cosines = a->cosines + position * a->turned, *const sines = a->sines + position * a->turned;
+    if (a->is_interleaved) go_attention_rotate(from, cosines, sines, a->turned, 2, 1, to);
+    else go_attention_rotate(from, cosines, sines, a->turned, 1, a->turned, to);
+}
+
+/* Appends the new keys and values of a head to the present, after the past if the present is joined first. */
+GO_INLINE void go_attention_append(const go_attention *a, size_t index) {
+    const int64_t shared = a->heads / a->group, head = (int64_t)index % shared, batch = (int64_t)index / shared;
+    const int64_t depth = a->depth, width = a->width, old = go_attention_past(a, batch), all = old + a->added;
+    float *const k = a->present_k + (int64_t)index * a->present * depth;
+    float *const v = a->present_v + (int64_t)index * a->present * width;
+    if (a->is_joined && old && a->past_k != a->present_k) {
+        memcpy(k, a->past_k + (int64_t)index * a->past * depth, (size_t)(old * depth) * sizeof(float));
+        memcpy(v, a->past_v + (int64_t)index * a->past * width, (size_t)(old * width) * sizeof(float));
+    }
+    const float *const new_k = a->k + batch * a->k_batch + head * a->k_head;
+    const float *const new_v = a->v + batch * a->v_batch + head * a->v_head;
+    for (int64_t i = 0; i < a->added; i++) {
+        go_attention_turn(a, new_k + i * a->k_row, old + i, k + (old + i) * depth);
+        memcpy(v + (old + i) * width, new_v + i * a->v_row, (size_t)width * sizeof(float));
+    }
+    if (a->past_k == a->present_k) return;
+    memset(k + all * depth, 0, (size_t)((a->present - all) * depth) * sizeof(float));
+    memset(v + all * width, 0, (size_t)((a->present - all) * width) * sizeof(float));
+}
+
+/* Rows of keys and values: of the past, or of the new ones */
+typedef struct {
+    const float *k, *v;
+    int64_t k_row, v_row;
+} go_attention_rows;
+
+GO_INLINE go_attention_rows go_attention_old(const go_attention *a, int64_t batch, int64_t head) {
+    const int64_t place = (batch * (a->heads / a->group) + head) * a->past;
+    return (go_attention_rows){a->past_k + place * a->depth, a->past_v + place * a->width, a->depth, a->width};
+}
+
+/* The rows from the key `at` on, of the new ones or, if it is joined, of the present. */
+GO_INLINE go_attention_rows go_attention_new(const go_attention *a, int64_t batch, int64_t head, int64_t at) {
+    if (!a->present_k) {
+        const float *const k = a->k + batch * a->k_batch + head * a->k_head;
+        const float *const v = a->v + batch * a->v_batch + head * a->v_head;
+        return (go_attention_rows){k, v, a->k_row, a->v_row};
+    }
+    const int64_t place = (batch * (a->heads / a->group) + head) * a->present + at;
+    return (go_attention_rows){a->present_k + place * a->depth, a->present_v + place * a->width, a->depth, a->width};
+}
+
+/* Whether hidden keys have no influence: neither NaN nor, if they are added, large numbers. */
+GO_INLINE int go_attention_hides(const go_attention *a, const float *q, int64_t rows, go_attention_rows x,
+                                 int64_t keys) {
+    return (a->is_exact || (go_attention_is_plain(q, rows, a->depth, a->depth) &&
+                            go_attention_is_plain(x.k, keys, x.k_row, a->depth))) &&
+           go_attention_is_plain(x.v, keys, x.v_row, a->width);
+}
+
 /* One block of queries of the heads that share keys; returns whether there was memory. */
 GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attention_finish *finish, void *data) {
     const int64_t shared = a->heads / a->group, total = a->group * a->queries;
@@ -202,14 +308,14 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
     /* Blocks of about equal size, of tiles of about equal size */
     const int64_t start = total * block / a->blocks, rows = total * (block + 1) / a->blocks - start;
     const int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS;
-    const int64_t depth = a->depth, width = a->width, keys = a->keys;
-    const int64_t span = keys < GO_ATTENTION_KEYS ? (keys + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE * GO_GEMM_WIDE : GO_ATTENTION_KEYS;
+    const int64_t depth = a->depth, width = a->width, keys = go_attention_keys(a, batch);
+    const int64_t past = go_attention_past(a, batch), old = a->is_joined ? 0 : past;
+    const int64_t panels = (keys + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE;
+    const int64_t span = keys < GO_ATTENTION_KEYS ? panels * GO_GEMM_WIDE : GO_ATTENTION_KEYS;
     const int few = rows <= GO_ATTENTION_FEW;
-    const int copies = !few && a->v_row != width;
     go_attention_memory memory, *const own = &memory;
-    const double sizes = (double)rows * (depth + width) + (double)span * (depth + width) + (double)GO_GEMM_ROWS * width;
-    float *const floats =
-        sizes < 0x1p40 ? malloc(((size_t)sizes + GO_GEMM_ROWS * GO_ATTENTION_PITCH + 6 * 16 + 16) * sizeof(float)) : NULL;
+    const double sizes = (double)(rows + span) * (depth + width) + (double)GO_GEMM_ROWS * (width + GO_ATTENTION_PITCH);
+    float *const floats = sizes < 0x1p40 ? malloc(((size_t)sizes + 6 * 16 + 16) * sizeof(float)) : NULL;
     if (!floats) return 0;
 #define GO_NEXT(before, count) ((float *)(((uintptr_t)((before) + (count)) + 63) / 64 * 64))
     own->scores = GO_NEXT(floats, 0);
@@ -219,35 +325,49 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
     own->result = GO_NEXT(own->q, rows * depth);
     own->part = GO_NEXT(own->result, rows * width);
 #undef GO_NEXT
+    int hides = 0;
     for (int64_t i = 0; i < rows; i++) {
         const int64_t h = head * a->group + (start + i) / a->queries, query = (start + i) % a->queries;
-        memcpy(own->q + i * depth, a->q + batch * a->q_batch + h * a->q_head + query * a->q_row,
-               (size_t)depth * sizeof(float));
+        const float *const q = a->q + batch * a->q_batch + h * a->q_head + query * a->q_row;
+        go_attention_turn(a, q, past + query, own->q + i * depth);
         own->mask[i] = batch * a->mask_batch + h * a->mask_head + query * a->mask_row;
         own->out[i] = batch * a->out_batch + h * a->out_head + query * a->out_row;
         own->most[i] = -__FLT_MAX__;
         own->is_open[i] = !a->is_zero;
-        own->keys[i] = a->is_causal && query < keys ? query + 1 : keys;
+        own->is_new[i] = 1;
+        own->keys[i] = a->is_causal && past + query < keys ? past + query + 1 : keys;
+        own->from[i] = a->window && own->keys[i] > a->window ? own->keys[i] - a->window : 0;
+        hides |= own->keys[i] < keys || own->from[i] > 0;
     }
-    const float *const k = a->k + batch * a->k_batch + head * a->k_head;
-    const float *const v = a->v + batch * a->v_batch + head * a->v_head;
-    own->is_plain = a->is_causal && go_attention_is_plain(own->q, rows, depth, depth) &&
-                    go_attention_is_plain(k, keys, a->k_row, depth) && go_attention_is_plain(v, keys, a->v_row, width);
-    for (int64_t at = 0; at < keys; at += GO_ATTENTION_KEYS) {
-        const int64_t count = keys - at < GO_ATTENTION_KEYS ? keys - at : GO_ATTENTION_KEYS;
-        if (!few) go_attention_transpose(k + at * a->k_row, a->k_row, count, depth, own->k);
-        if (copies)
+    const go_attention_rows before = go_attention_old(a, batch, head), after = go_attention_new(a, batch, head, old);
+    own->is_plain = hides && go_attention_hides(a, own->q, rows, before, old) &&
+                    go_attention_hides(a, own->q, rows, after, keys - old);
+    for (int64_t at = 0, count; at < keys; at += count) {
+        const int is_old = at < old;
+        const int64_t left = is_old ? old - at : keys - at, row = is_old ? at : at - old;
+        count = left < GO_ATTENTION_KEYS ? left : GO_ATTENTION_KEYS;
+        const go_attention_rows from = is_old ? before : after;
+        const float *k = from.k + row * from.k_row, *v = from.v + row * from.v_row;
+        int64_t v_row = from.v_row;
+        if (is_old && a->present_k) { /* the next block of the past, which is read from a cache then */
+            const int64_t to = (batch * shared + head) * a->present + at;
+            k = memcpy(a->present_k + to * depth, k, (size_t)(count * depth) * sizeof(float));
+            v = memcpy(a->present_v + to * width, v, (size_t)(count * width) * sizeof(float));
+        }
+        if (!few) go_attention_transpose(k, from.k_row, count, depth, own->k);
+        if (!few && v_row != width) {
             for (int64_t t = 0; t < count; t++)
-                memcpy(own->v + t * width, v + (at + t) * a->v_row, (size_t)width * sizeof(float));
+                memcpy(own->v + t * width, v + t * v_row, (size_t)width * sizeof(float));
+            v = own->v, v_row = width;
+        }
         for (int64_t tile = 0; tile < tiles; tile++) {
-            const int64_t first = rows * tile / tiles;
-            go_attention_tile(a, own, first, rows * (tile + 1) / tiles - first, at, count, k + at * a->k_row,
-                              copies ? own->v : v + at * a->v_row, copies ? width : a->v_row, few);
+            const int64_t first = rows * tile / tiles, some = rows * (tile + 1) / tiles - first;
+            go_attention_tile(a, own, first, some, at, count, k, from.k_row, v, v_row, few);
         }
     }
     for (int64_t i = 0; i < rows; i++) {
         float *x = own->result + i * width;
-        const int some = keys && own->is_open[i];
+        const int some = keys && own->is_open[i] && !(a->zeros && own->sum[i] == 0);
         const float inverse = some ? 1 / own->sum[i] : 0;
         for (int64_t j = 0; j < width; j++) x[j] = some ? x[j] * inverse : 0;
         finish(data, own->out[i], width, x);
