@@ -51,6 +51,8 @@ def overlap(node: ir.Node, cx: Context) -> str | None:
         return "onnxruntime fuses the activation into the product"
     if node.op_type == "Transpose" and _transposes_product(node, cx):
         return "onnxruntime fuses the transposition into the product"
+    if node.op_type == "BatchNormalization" and _follows_product(node):
+        return "onnxruntime fuses the normalization into the weights before it"
     if reduces_nans(node, cx):
         return "its operand may contain NaN, which onnxruntime drops or propagates depending on the position"
     return None
@@ -206,6 +208,14 @@ def _follows_gemm(node: ir.Node, cx: Context) -> bool:
         and producer.op_type == "Add"
         and any(_becomes_gemm(other, cx) for other in producer.inputs)
     )
+
+
+def _follows_product(node: ir.Node) -> bool:
+    """Whether the normalization ``node`` is the only reader of a convolution or product."""
+    value = node.inputs[0]
+    if value is None or not _only_reader(value):
+        return False
+    return _op(value.producer()) in ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def _transposes_product(node: ir.Node, cx: Context) -> bool:

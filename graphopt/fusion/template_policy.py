@@ -118,7 +118,10 @@ def shape_class(match: Match, cx: Context) -> ShapeClass | None:
         "GRU": _recurrent_case,
         "RNN": _recurrent_case,
     }.get(op)
-    return ShapeClass(template_name(op), "" if case is None else case(anchor, cx), dtype, operations)
+    text = "" if case is None else case(anchor, cx)
+    if match.template == "pointwise":  # the figures of the convolution do not contain the operators before it
+        text += ", with operators before it"
+    return ShapeClass(template_name(op), text, dtype, operations)
 
 
 def _conv_case(node: ir.Node, cx: Context) -> str:

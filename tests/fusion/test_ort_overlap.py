@@ -13,7 +13,7 @@ from tests.model_testing import parse
 
 INPUTS = (
     "float[N,64] x, float[64,64] w, float[64] bias, float[N,64] full, float[B,N,64] xs, float[B,M,64] ks,"
-    " uint8[N,64] q, float one, uint8 zero"
+    " float[N,64,8,8] maps, float[64,64,1,1] taps, uint8[N,64] q, float one, uint8 zero"
 )
 SCALES = "float half = {0.5}, float[1] third = {0.3}, float[64] many = {0}, float[2] two = {1, 2}, float even = {2}, int64[1] axes = {0}"
 
@@ -70,6 +70,11 @@ LEFT = {
         "p = MatMul(x, w) a = Add(p, bias) y = Sigmoid(a)",
         "y",
         "fuses the activation",
+    ),
+    "the normalization of a convolution": (
+        "p = Conv(maps, taps) y = BatchNormalization(p, many, many, many, many)",
+        "y",
+        "fuses the normalization",
     ),
     "the transposition of what a product reads": (
         "t = Transpose <perm = [0,2,1]> (ks) y = MatMul(xs, t)",
@@ -136,6 +141,10 @@ TAKEN = {
     "the activation of a product": ("p = MatMul(x, w) y = Relu(p)", "y"),
     "the activation of a residual": ("p = MatMul(x, w) a = Add(p, full) y = Relu(a)", "y"),
     "the activation of no product": ("a = Exp(x) y = Relu(a)", "y"),
+    "the normalization of a convolution that others read": (
+        "p = Conv(maps, taps) y = BatchNormalization(p, many, many, many, many) z = Exp(p)",
+        "y",
+    ),
     "a transposition of other axes": ("t = Transpose <perm = [1,0,2]> (ks) y = MatMul(xs, t)", "t"),
     "all axes of three exchanged": ("t = Transpose(ks) y = MatMul(t, xs)", "t"),
     "a transposition that others read": ("t = Transpose(full) y = MatMul(t, x) z = Exp(t)", "t"),

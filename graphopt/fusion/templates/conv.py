@@ -69,9 +69,9 @@ def is_faster(match: Match, cx: Context) -> bool:
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
     found: ConvParameters = match.parameters
-    if not _is_fixed(weights) or not _is_known(match.results[0], cx):
+    if not is_fixed(weights) or not _is_known(match.results[0], cx):
         return False
-    shape, sizes = _ints(cx.shape(weights)), _sizes(cx.shape(x))
+    shape, sizes = _ints(cx.shape(weights)), typical_sizes(cx.shape(x))
     filters, depth = shape[0], math.prod(shape[1:])
     points = math.prod(_out(found, sizes[2:]))
     if found.winograd:
@@ -85,7 +85,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     return points <= 16
 
 
-def _is_fixed(value: ir.Value) -> bool:
+def is_fixed(value: ir.Value) -> bool:
     """Whether ``value`` is a constant, or one that onnxruntime folds when it creates a session."""
     node = value.producer()
     if node is not None and (node.domain, node.op_type) == ("", "ConstantOfShape"):
@@ -173,7 +173,7 @@ def _with_algorithm(
     """``found`` with the algorithm for weights of ``shape`` and an input of ``dims``."""
     if found.groups > 1 or min(shape[:2]) < _MIN_CHANNELS or not _transformed(found, dims):
         return found
-    if _winograd_ratio(found, shape, _sizes(dims)) > _AS_FAST:
+    if _winograd_ratio(found, shape, typical_sizes(dims)) > _AS_FAST:
         return found
     return replace(found, winograd=True)
 
@@ -222,7 +222,8 @@ def _ints(shape: Sequence[Dim] | None) -> list[int]:
     return [dim for dim in shape or () if isinstance(dim, int)]
 
 
-def _sizes(shape: Sequence[Dim | None] | None) -> list[int]:
+def typical_sizes(shape: Sequence[Dim | None] | None) -> list[int]:
+    """``shape`` with sizes that are usual for convolutions in place of unknown ones."""
     typical = _TYPICAL.get(len(shape or ()), 1)
     return [dim if isinstance(dim, int) else typical for dim in shape or ()]
 

@@ -248,6 +248,14 @@ def _norms() -> Iterator[Named]:
 
         yield f"LayerNormalization {dtype}", _graph(partial(layer, dtype=dtype))
         yield f"InstanceNormalization {dtype}", _graph(partial(instance, dtype=dtype))
+    for dims in (("N", 3, 5, "M"), ("N", 65)):
+
+        def batch(g: Grower, dims: tuple[int | str, ...]) -> Value:
+            channels = dims[1]
+            assert isinstance(channels, int)
+            return reductions.batch(g, g.input("f32", *dims), channels)
+
+        yield f"BatchNormalization {len(dims)}d", _graph(partial(batch, dims=dims))
     weight = (np.random.default_rng(0).normal(1, 0.2, 65), "f32")
     compute = _typed(reductions.root_mean_square, "f32")
     kind = "RMSNormalization"

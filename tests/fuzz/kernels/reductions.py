@@ -110,7 +110,14 @@ def norm(g: Grower) -> Value | None:
         return None
     dtype, rank = x.dtype, len(x.dims)
     kind = g.random.choice(
-        ["Softmax", "Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization"]
+        [
+            "Softmax",
+            "Softmax",
+            "LogSoftmax",
+            "LayerNormalization",
+            "InstanceNormalization",
+            "BatchNormalization",
+        ]
     )
     if kind.endswith("oftmax"):
         axis = g.random.choice([rank - 1, rank - 1, g.random.randrange(rank)])
@@ -119,6 +126,8 @@ def norm(g: Grower) -> Value | None:
     if kind == "LayerNormalization":
         return layer(g, x)
     channels = x.dims[1] if rank > 2 else None
+    if kind == "BatchNormalization" and dtype == "f32" and isinstance(channels, int):
+        return batch(g, x, channels)
     return instance(g, x, channels) if isinstance(channels, int) else None
 
 
@@ -133,6 +142,23 @@ def instance(g: Grower, x: Value, channels: int) -> Value:
         return a.settle(a.settle(found * s.reshape(spread), dtype) + b.reshape(spread), dtype)
 
     return g.op("InstanceNormalization", [x, scale, bias], dtype, x.dims, compute)
+
+
+def batch(g: Grower, x: Value, channels: int) -> Value:
+    """BatchNormalization by given statistics."""
+    scale, bias, mean = (
+        g.constant([g.random.gauss(center, 0.5) for _ in range(channels)], "f32") for center in (1, 0, 0)
+    )
+    variance = g.constant([g.random.uniform(0.5, 2) for _ in range(channels)], "f32")
+
+    def compute(a: Arithmetic, v: Array, s: Array, b: Array, m: Array, w: Array) -> Array:
+        root = a.settle(np.sqrt(a.settle(w + 1e-5, "f32")), "f32")
+        factor = a.settle(s / root, "f32")
+        shift = a.settle(b - a.settle(m * factor, "f32"), "f32")
+        spread = (channels, *([1] * (len(x.dims) - 2)))
+        return a.settle(a.settle(v * factor.reshape(spread), "f32") + shift.reshape(spread), "f32")
+
+    return g.op("BatchNormalization", [x, scale, bias, mean, variance], "f32", x.dims, compute)
 
 
 def layer(g: Grower, x: Value) -> Value | None:
