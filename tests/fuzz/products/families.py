@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.fuzz.products.attention_layers import attention_layers
+from tests.fuzz.products.byte_products import byte_products
 from tests.fuzz.products.convolutions import convolutions
 from tests.fuzz.products.low_bits import low_bits
 from tests.fuzz.products.matrix_products import matrix_products
@@ -12,15 +13,15 @@ from tests.fuzz.products.product_graph import ProductGraph
 from tests.fuzz.products.quantized_products import quantized_products
 from tests.fuzz.products.recurrences import recurrences
 
-#: A seed selects the family by its remainder.
-FAMILIES: tuple[Callable[[ProductGraph], None], ...] = (
+_FLOATS: tuple[Callable[[ProductGraph], None], ...] = (
     convolutions,
     matrix_products,
     attention_layers,
     recurrences,
     low_bits,
-    quantized_products,
 )
+#: A seed selects the family by its remainder.
+FAMILIES = (*_FLOATS, quantized_products, *_FLOATS, byte_products)
 
 
 def generate(seed: int) -> ProductGraph:
