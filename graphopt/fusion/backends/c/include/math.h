@@ -19,6 +19,15 @@ GO_INLINE V(f32) V(exp_near_0)(V(f32) r) {
     return V(fma)(V(fma)(p, r, C(1)), r, C(1));
 }
 
+/* (2^r - 1) / r for |r| <= 1/2 */
+GO_INLINE V(f32) V(exp2m1_over_r)(V(f32) r) {
+    V(f32) p = V(fma)(C(0.00015403516590595245f), r, C(0.0013390735257416964f));
+    p = V(fma)(p, r, C(0.009618237614631653f));
+    p = V(fma)(p, r, C(0.05550357326865196f));
+    p = V(fma)(p, r, C(0.24022649228572845f));
+    return V(fma)(p, r, C(0.6931471824645996f));
+}
+
 /* Adding GO_BIASED to a small number x rounds x to a whole number n, and leaves n + 127, the exponent of 2^n, in the
    low bits. */
 #define GO_BIASED 0x1.8000fep23f /* 1.5 * 2^23 + 127 */
@@ -105,13 +114,7 @@ GO_INLINE V(f32) V(erf)(V(f32) x) {
     z = V(fma)(z, t, C(-0.9184446930885315f));
     z = V(fma)(z, t, C(-1.6279070377349854f)) * t;
     const V(f32) biased = z + GO_BIASED, r = z - (biased - GO_BIASED), power = V(power_of_biased)(biased);
-    /* 2^r - 1 for |r| <= 1/2 */
-    V(f32) p = V(fma)(C(0.00015403516590595245f), r, C(0.0013390735257416964f));
-    p = V(fma)(p, r, C(0.009618237614631653f));
-    p = V(fma)(p, r, C(0.05550357326865196f));
-    p = V(fma)(p, r, C(0.24022649228572845f));
-    p = V(fma)(p, r, C(0.6931471824645996f)) * r;
-    return V(signed)(V(fma)(-p, power, 1 - power), x);
+    return V(signed)(V(fma)(-(V(exp2m1_over_r)(r) * r), power, 1 - power), x);
 }
 
 GO_INLINE V(f32) V(log)(V(f32) x) {

@@ -23,14 +23,14 @@ _FUNCTIONS = {
     "elu": "select_f32_w(x >= 0, x, alpha * (exp_w(x) - 1))",
 }
 #: Functions of the header, which are quicker.
-_IN_HEADER = {"tanh": "tanh_w", "sigmoid": "go_logistic"}
+_IN_HEADER = {"tanh": "tanh_w", "sigmoid": "go_gate_logistic"}
 _X, _W, _R, _B, _LENGTHS, _H, _C, _P = range(8)
 
 
 class RecurrencePrinter(TemplatePrinter):
     """Operands X, W, R, B, sequence_lens, initial_h and, for LSTM, initial_c and P; results Y, Y_h, Y_c."""
 
-    headers = ("products/panels.h", "products/recurrences.h")
+    headers = ("products/panels.h", "products/recurrences.h", "products/recurrent_gates.h")
     state = "go_recurrence recurrence;"
     runs_empty = True  # the states are results, too
 
@@ -97,7 +97,7 @@ class RecurrencePrinter(TemplatePrinter):
         parts.append(
             f"static void {self.name}_chunk(void *data, size_t chunk) {{\n"
             f"    {self.name}_run *const run = data;\n"
-            "    go_recurrence_chunk(&run->recurrence, (int64_t)chunk);\n"
+            "    go_recurrence_compute(&run->recurrence, (int64_t)chunk);\n"
             "}"
         )
         return "\n".join(parts) + "\n"
@@ -126,24 +126,26 @@ class RecurrencePrinter(TemplatePrinter):
             calls = [("before", "go_lstm_gates", [*given, biased, str(int(parameters.coupled))])]
         elif parameters.op == "GRU":
             update = ("go_gru_update", [*given, biased, str(int(parameters.linear))])
-            calls = [("before" if parameters.linear else "after", *update)]
+            calls = [("after", *update)]
             if not parameters.linear:
                 calls.append(("before", "go_gru_reset", [functions[0], given[-1], biased]))
         else:
             calls = [("before", "go_rnn_gate", given)]
+        head = "const go_cell *cell, int64_t first, int64_t stop"
         return [
-            f"static void {self.name}_{direction}_{when}(const go_cell *cell) {{\n"
-            f"    {function}({', '.join(['cell', *arguments])});\n"
+            f"static void {self.name}_{direction}_{when}({head}) {{\n"
+            f"    {function}({', '.join(['cell', 'first', 'stop', *arguments])});\n"
             "}"
             for when, function, arguments in calls
         ]
 
     def _kind(self, direction: int) -> str:
-        parameters = self._parameters
+        parameters, name = self._parameters, f"{self.name}_{direction}"
         first = 2 if parameters.op == "GRU" else parameters.gates
-        after = f"{self.name}_{direction}_after" if first == 2 and not parameters.linear else "NULL"
+        before = "NULL" if parameters.linear else f"{name}_before"
+        after = f"{name}_after" if first < parameters.gates else "NULL"
         numbers = (parameters.gates, first, int(parameters.linear), int(parameters.op == "RNN"))
-        return f"{{{', '.join(map(str, numbers))}, {self.name}_{direction}_before, {after}}}"
+        return f"{{{', '.join(map(str, numbers))}, {before}, {after}}}"
 
     def run(self) -> Iterator[str]:
         """One call of the schedule."""
@@ -173,7 +175,7 @@ class RecurrencePrinter(TemplatePrinter):
         yield f"        .kinds = {self.name}_kinds,"
         yield "    };"
         yield "    if (!run->recurrence.w || !run->recurrence.r) return 1;"
-        yield f"    go_run_recurrence(call, &run->recurrence, {self.name}_chunk, run);"
+        yield f"    go_recurrence_run(call, &run->recurrence, {self.name}_chunk, run);"
         yield from self.require("!run->recurrence.failed", message=OUT_OF_MEMORY)
 
 
