@@ -203,14 +203,16 @@ GO_NOINLINE void go_byte_conv_input(void *conv, size_t index) {
         __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
         return;
     }
+    const int direct = c->stride[1] == 1 && c->pad[1] + width <= c->length[1]; /* rows are copied whole */
     for (int64_t p = 0; p < c->phases[0]; p++, to += c->phases[1] * c->plane)
         for (int64_t i = 0; i < c->length[0]; i++) {
             const int64_t y = i * c->stride[0] + p - c->pad[0];
             const int inside = y >= 0 && y < c->in[0];
             if (inside) {
                 const char *const line = from + y * width;
-                if (c->size == 4) go_conv_groups(c, line, 4, count, row);
-                else go_conv_groups(c, line, 2, count, row);
+                int32_t *const groups = direct ? to + i * c->length[1] + c->pad[1] : row;
+                if (c->size == 4) go_conv_groups(c, line, 4, count, groups);
+                else go_conv_groups(c, line, 2, count, groups);
             }
             for (int64_t q = 0; q < c->phases[1]; q++) {
                 int32_t *const out = to + q * c->plane + i * c->length[1];
@@ -220,8 +222,8 @@ GO_NOINLINE void go_byte_conv_input(void *conv, size_t index) {
                 stop = inside ? go_least(stop, length) : 0;
                 first = go_least(first, stop);
                 for (int64_t j = 0; j < first; j++) out[j] = fill;
-                if (step == 1) memcpy(out + first, row + first - before, (size_t)(stop - first) * 4);
-                else for (int64_t j = first; j < stop; j++) out[j] = row[j * step - before];
+                if (!direct)
+                    for (int64_t j = first; j < stop; j++) out[j] = row[j * step - before];
                 for (int64_t j = stop; j < length; j++) out[j] = fill;
             }
         }
