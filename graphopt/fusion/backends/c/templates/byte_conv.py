@@ -17,8 +17,8 @@ class ByteConvPrinter(TemplatePrinter):
     """Prints a convolution of bytes; the schedule is in ``byte_conv.h``."""
 
     headers = (
-        *("products/low_bits.h", "products/quantized.h", "products/byte_tiles.h"),
-        "products/byte_conv.h",
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h"),
+        *("products/byte_tiles.h", "products/byte_conv.h"),
     )
     state = "go_byte_conv conv;"
 

@@ -16,10 +16,8 @@ class ByteProductPrinter(TemplatePrinter):
     """Prints a product of bytes; the schedule is in ``byte_tiles.h`` and ``byte_products.h``."""
 
     headers = (
-        "products/low_bits.h",
-        "products/quantized.h",
-        "products/byte_tiles.h",
-        "products/byte_products.h",
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h"),
+        *("products/byte_tiles.h", "products/byte_products.h"),
     )
     state = "go_byte_product product;"
 

@@ -5,7 +5,13 @@
    Four bytes are without sign in rows, and with a sign in panels: bytes of the other kind are moved by 128, which the
    zero points compensate. */
 #define GO_BYTE_COLUMNS (2 * LANES_w)   /* of a panel */
-#define GO_BYTE_ROWS GO_LOW_ROWS        /* of a tile */
+#if GO_LEVEL == 4 || defined(__aarch64__)
+#define GO_BYTE_ROWS 12 /* of a tile: 24 registers of sums */
+#elif GO_LEVEL == 3
+#define GO_BYTE_ROWS 6
+#else
+#define GO_BYTE_ROWS 4
+#endif
 #define GO_BYTE_STEP (2 * GO_BYTES)     /* bytes of a panel between groups */
 #define GO_BYTE_PAD 64                  /* bytes between rows: rows 4 KB apart would share few lines of a cache */
 
