@@ -52,8 +52,8 @@ def propose_template_groups(graph: ir.Graph, policy: TemplatePolicy) -> Template
     """The groups of ``graph`` that are faster as templates, according to ``policy``."""
     found = TemplateGroups()
     place = {node: index for index, node in enumerate(graph)}
-    for node in graph:
-        if not has_template(node) or node in found.members:
+    for node in _anchors(graph, policy.cx):
+        if node in found.members:
             continue
         try:
             group = _group_at(node, policy, found.members, place)
@@ -62,8 +62,21 @@ def propose_template_groups(graph: ir.Graph, policy: TemplatePolicy) -> Template
             continue
         found.groups.append(group)
         found.members |= dict.fromkeys(group.nodes)
+    found.groups.sort(key=lambda group: max(place[node] for node in group.nodes))
     found.reasons = {node: reason for node, reason in found.reasons.items() if node not in found.members}
     return found
+
+
+def _anchors(graph: ir.Graph, cx: Context) -> list[ir.Node]:
+    """The anchors in ``graph``, first those whose template computes several, so that none is taken before."""
+
+    def has_one(anchor: ir.Node) -> bool:
+        try:
+            return sum(map(has_template, matches(anchor, cx)[0].nodes)) == 1
+        except CantFuse:
+            return True
+
+    return sorted(filter(has_template, graph), key=has_one)
 
 
 def _group_at(

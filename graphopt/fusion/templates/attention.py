@@ -57,6 +57,7 @@ class AttentionParameters:
         is_causal: whether query i uses the past and new keys 0 … i alone, of as many new keys as queries.
         is_grouped: whether the operator is GroupQueryAttention.
         is_interleaved: whether its rotary embedding rotates adjacent elements.
+        is_guarded: whether weights of NaN become 0.
     """
 
     heads: int
@@ -71,6 +72,7 @@ class AttentionParameters:
     is_causal: bool = False
     is_grouped: bool = False
     is_interleaved: bool = False
+    is_guarded: bool = False
 
 
 def is_faster(match: Match, cx: Context) -> bool:

@@ -122,7 +122,8 @@ class AttentionPrinter(TemplatePrinter):
             if axis is not None:
                 yield f"(in{MASK}[{axis}] == 1 || in{MASK}[{axis}] == {size})"
         for axis, size in zip(found.mask_axes[2:], ("queries", "present"), strict=False):
-            yield f"in{MASK}[{axis}] == {size}"
+            if axis is not None:
+                yield f"in{MASK}[{axis}] == {size}"
         if found.is_causal:
             yield "queries == added"
 
@@ -192,6 +193,7 @@ class AttentionPrinter(TemplatePrinter):
             "window": str(found.window),
             "is_causal": str(int(found.is_causal)),
             "is_exact": str(int(found.is_grouped)),
+            "is_guarded": str(int(found.is_guarded)),
         }
         offsets = {KEY: found.heads, VALUE: found.heads + found.key_heads} if self._is_packed else {}
         for operand, name in ((QUERY, "q"), (KEY, "k"), (VALUE, "v")):

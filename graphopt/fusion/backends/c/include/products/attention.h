@@ -31,6 +31,7 @@ typedef struct {
     int is_causal; /* whether query i uses the past and the new keys 0 ... i alone; there is no mask then */
     int is_exact;  /* whether hidden scores have no influence; otherwise, the lowest float is added to them */
     int zeros;     /* whether queries whose scores are all -infinity have results of 0 */
+    int is_guarded; /* whether weights of NaN become 0 */
     int is_prompt; /* whether the past is ignored */
     int is_joined; /* whether the present has the past before the queries are computed */
     int is_boolean;
@@ -370,6 +371,11 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
         const int some = keys && own->is_open[i] && !(a->zeros && own->sum[i] == 0);
         const float inverse = some ? 1 / own->sum[i] : 0;
         for (int64_t j = 0; j < width; j++) x[j] = some ? x[j] * inverse : 0;
+        if (a->is_guarded && !(own->sum[i] > 0)) { /* there is no past */
+            for (int64_t j = 0; j < width; j++) x[j] = 0;
+            for (int64_t t = 0; t < keys; t++)
+                for (int64_t j = 0; j < width; j++) x[j] += 0 * after.v[t * after.v_row + j];
+        }
         finish(data, own->out[i], width, x);
     }
     free(floats);
