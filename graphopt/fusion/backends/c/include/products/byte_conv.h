@@ -63,7 +63,7 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
     GO_NOINLINE target void go_conv_panel_##kind(int64_t rows, const char *w, const int32_t *x, const int64_t *offset, \
                                                int64_t groups, int32_t *c, int64_t c_step) { \
         while (rows > 0) { \
-            const int count = go_conv_rows(rows); \
+            const int count = go_byte_conv_rows(rows); \
             switch (count) { \
             case GO_BYTE_ROWS: go_conv_tile_##kind(GO_BYTE_ROWS, w, x, offset, groups, c, c_step); break; \
             GO_CONV_CASE(8, kind) \
@@ -80,7 +80,7 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
         break;
 
 /* Rows of the next tile, of `rows` that are left. */
-GO_INLINE int go_conv_rows(int64_t rows) {
+GO_INLINE int go_byte_conv_rows(int64_t rows) {
     if (rows >= GO_BYTE_ROWS) return GO_BYTE_ROWS;
     return rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
@@ -120,7 +120,7 @@ GO_NOINLINE void go_byte_filters_pack(const void *from, int64_t filters, int64_t
         int64_t first = block, count = 1;
         const int64_t last = go_least(block + GO_CONV_BLOCK, filters);
         if (f < filters)
-            while (count = go_conv_rows(last - first), f >= first + count) first += count;
+            while (count = go_byte_conv_rows(last - first), f >= first + count) first += count;
         else first = f;
         char *const tile = (char *)to + (first * groups + f - first) * 4;
         int32_t sum = 0;
