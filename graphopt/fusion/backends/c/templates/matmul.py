@@ -117,6 +117,8 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
         if port is not None:
             rank = len(port.dims)
             values["c"] = "run->in[2]"
+            # onnxruntime 1.31 copies C if there is nothing to add
+            values["beta"] = f"{self._k} == 0 ? 1 : {values['beta']}"
             values["c_n"] = f"in2[{rank - 1}] == 1 ? 0 : 1" if rank else "0"
             values["c_m"] = "in2[0] == 1 ? 0 : in2[1]" if rank > 1 else "0"
         if self.is_direct:
