@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.templates.conv import require_uncropped
 from graphopt.util.lazy_dataclass import dataclass
 
 _BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
@@ -119,6 +120,7 @@ def _parameters(node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bo
         raise CantFuse("its attributes are invalid")
     if mode.startswith("SAME") and max(dilations) > 1:
         raise CantFuse("no kernels for dilated taps with automatic padding")
+    require_uncropped(mode, strides, kernel)
     extents = ((size - 1) * step for size, step in zip(kernel, dilations, strict=True))
     if max(*extents, *pads, *strides) > _MOST_EXTENT:
         raise CantFuse("its strides, dilations or pads are too large")

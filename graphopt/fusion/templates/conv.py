@@ -153,15 +153,21 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
         raise CantFuse(f"auto_pad {found.auto_pad} is unknown")
     if found.auto_pad != "NOTSET" and max(found.dilations) > 1:
         raise CantFuse(f"onnxruntime has no dilations with auto_pad {found.auto_pad}")
-    if found.auto_pad != "NOTSET" and any(
-        step > size + 2 for step, size in zip(found.strides, found.kernel, strict=True)
-    ):
-        raise CantFuse(
-            f"onnxruntime crops the operand for strides larger than the kernel with auto_pad {found.auto_pad}"
-        )
+    require_uncropped(found.auto_pad, found.strides, found.kernel)
     if found.groups < 1 or shape[0] % found.groups:
         raise CantFuse("its groups do not divide its filters")
     return found
+
+
+def require_uncropped(auto_pad: str, strides: Sequence[int], kernel: Sequence[int]) -> None:
+    """Refuse strides for which onnxruntime 1.31 crops the operand, unlike the standard.
+
+    Raises:
+        CantFuse: a stride exceeds the size of the kernel by more than two.
+    """
+    larger = (step > size + 2 for step, size in zip(strides, kernel, strict=True))
+    if auto_pad.startswith("SAME") and any(larger):
+        raise CantFuse(f"onnxruntime crops the operand for strides larger than the kernel with {auto_pad}")
 
 
 # The algorithm -------------------------------------------------------------------------------

@@ -42,6 +42,16 @@ def test_convolutions(bias: str, attributes: str, has_template: bool) -> None:
     assert bool(grouped(CONV.format(bias=bias, attributes=attributes)).functions) is has_template
 
 
+@pytest.mark.parametrize(("stride", "has_template"), [(5, True), (6, False)])
+def test_convolutions_of_bytes(stride: int, has_template: bool) -> None:
+    body = (
+        f'y = QLinearConv <auto_pad = "SAME_LOWER", strides = [{stride}, {stride}]> (x, s, z, w, s, z, s, z)'
+    )
+    inputs = "int8[1,2,H,W] x, int8[4,2,3,3] w"
+    text = f"g ({inputs}) => (int8[1,4,M,N] y) <float s = {{0.5}}, int8 z = {{3}}> {{ {body} }}"
+    assert bool(grouped(text).functions) is has_template
+
+
 @pytest.mark.parametrize(
     ("x", "r", "has_template"),
     [("S,B,4", "1,32,8", True), ("S,B,4", "32,8", False), ("B,4", "1,32,8", False)],
