@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from graphopt import ir
 from graphopt.context import Context
@@ -23,7 +23,7 @@ def outline_groups(
     domain: str,
     policy: Policy,
     *,
-    variables: Container[ir.Value] = (),
+    variables: Mapping[Partition, Container[ir.Value]] | None = None,
 ) -> dict[Partition, tuple[ir.Function, ir.Node]]:
     """Outline ``groups``, all of one graph, as functions ``group_0``, ``group_1``, … of ``domain``.
 
@@ -34,7 +34,7 @@ def outline_groups(
     determine the result.
 
     Args:
-        variables: constants that become inputs regardless of size.
+        variables: for each group, the constants that become inputs regardless of size; by default none.
 
     Returns:
         The function and the call of each group, in the order of the calls.
@@ -45,8 +45,8 @@ def outline_groups(
     place = {node: index for index, node in enumerate(graph)}
     in_order = sorted(groups, key=lambda group: place[group.nodes[0]])
     members = {group: _without_aliases(group.nodes, cx) for group in in_order}
-    for nodes in members.values():
-        _take_constants(nodes, graph, variables, cx)
+    for group, nodes in members.items():
+        _take_constants(nodes, graph, (variables or {}).get(group, ()), cx)
     number = sum(key[0] == domain for key in cx.model.functions)
     made = {}
     for group, nodes in members.items():

@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Context, context_for
 from graphopt.errors import InvalidModel
 from graphopt.fusion import group_functions
 from graphopt.fusion.group_functions import digest, groups_of, kernel_of, kernels_of, name_of, signatures_of
@@ -19,6 +19,7 @@ from graphopt.fusion.group_signature import Signature, Tensor
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.lower_group import lower
 from graphopt.ops import graphopt_operators
+from graphopt.passes.pipelines import make_pipeline
 from tests.fusion.models import TWO
 from tests.model_testing import parse
 from tests.transforms.test_fuse_groups import GROUPS, fused
@@ -147,3 +148,19 @@ def test_changed_function_is_lowered_again() -> None:
     before = kernel_of(function, signature)
     function.name = "renamed"
     assert kernel_of(function, signature) == replace(before, name="renamed")
+
+
+def test_a_constant_is_an_operand_of_one_group_and_a_parameter_of_another() -> None:
+    model = parse(
+        """g (int8[4,48] x, int8[48,17] w, int8[1,2,5,5] i, int8[3,2,3,3] f) => (int8[4,17] y, int8[1,3,3,3] z)
+        <float s = {0.02}, int8 o = {3}> {
+            a = DequantizeLinear(x, s, o)
+            b = DequantizeLinear(w, s, o)
+            p = MatMul(a, b)
+            y = QuantizeLinear(p, s, o)
+            z = QLinearConv(i, s, o, f, s, o, s, o)
+        }"""
+    )
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups{kernels=all}").run(model, cx)
+    assert [group.reason for group in groups_of(model)] == ["", ""]

@@ -72,7 +72,13 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
     if not groups:
         return []
     requiring_grad = policy.requiring_grad
-    made = outline_groups(cx, groups, graphopt_operators.AUTODIFF_GROUPS, policy, variables=requiring_grad)
+    made = outline_groups(
+        cx,
+        groups,
+        graphopt_operators.AUTODIFF_GROUPS,
+        policy,
+        variables=dict.fromkeys(groups, requiring_grad),
+    )
     for function, call in made.values():
         for value, inner in zip(call.outputs, function.outputs, strict=True):
             if inner in requiring_grad:

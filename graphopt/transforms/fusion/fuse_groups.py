@@ -107,10 +107,12 @@ def make_groups(
     if not groups:
         return []
     variables = {
-        value
+        group: {
+            value
+            for value in group.inputs
+            if ir.constant_of(value) is not None and not is_inside(value, group)
+        }
         for group in groups
-        for value in group.inputs
-        if ir.constant_of(value) is not None and not is_inside(value, group)
     }
     calls = {}
     outlined = outline_groups(cx, groups, graphopt_operators.NATIVE_DOMAIN, policy, variables=variables)
