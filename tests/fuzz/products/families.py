@@ -9,6 +9,7 @@ from tests.fuzz.products.byte_products import byte_products
 from tests.fuzz.products.convolutions import convolutions
 from tests.fuzz.products.low_bits import low_bits
 from tests.fuzz.products.matrix_products import matrix_products
+from tests.fuzz.products.pointwise_convolutions import pointwise_convolutions
 from tests.fuzz.products.product_graph import ProductGraph
 from tests.fuzz.products.quantized_products import quantized_products
 from tests.fuzz.products.recurrences import recurrences
@@ -21,12 +22,13 @@ _FLOATS: tuple[Callable[[ProductGraph], None], ...] = (
     low_bits,
 )
 #: A seed selects the family by its remainder.
-FAMILIES = (*_FLOATS, quantized_products, *_FLOATS, byte_products)
+FAMILIES = (*_FLOATS, quantized_products, *_FLOATS, byte_products, pointwise_convolutions)
 
 
-def generate(seed: int) -> ProductGraph:
-    """The graph of ``seed``; about a quarter of all are bodies of If or Loop."""
+def generate(seed: int, has_bodies: bool = True) -> ProductGraph:
+    """The graph of ``seed``; about a quarter of all are bodies of If or Loop, unless there are to be none."""
     g = ProductGraph(seed)
-    g.body = g.pick("", "", "", "", "", "", "if", "loop")
+    body = g.pick("", "", "", "", "", "", "if", "loop")
+    g.body = body if has_bodies else ""
     FAMILIES[seed % len(FAMILIES)](g)
     return g

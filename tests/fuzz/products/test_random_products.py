@@ -35,8 +35,8 @@ def child() -> Iterator[Child]:
 def test_random_products_agree(child: Child, tmp_path: Path) -> None:
     more = (*SMALL_CHUNKS, "-O0")
     found: Findings = child.call(examine, range(FAST), tmp_path, cpu_levels()[-1], (1, 2), more)
-    assert found.faults == []
-    assert found.graphs > 0.9 * FAST
+    assert not found.faults, "\n".join(found.faults)
+    assert found.graphs > 0.8 * FAST
     assert found.compared > 4 * FAST
     assert template_names() - set(found.templates) == set()
 
@@ -47,7 +47,8 @@ def test_many_random_products_agree(child: Child, tmp_path: Path, chunk: int) ->
     level = cpu_levels()[-1 - chunk % len(cpu_levels())]
     seeds = range(FAST + chunk * BATCH, FAST + (chunk + 1) * BATCH)
     more = SMALL_CHUNKS if chunk % 2 else ()
-    assert child.call(examine, seeds, tmp_path, level, (1, 2, 8), more).faults == []
+    found: Findings = child.call(examine, seeds, tmp_path, level, (1, 2, 8), more)
+    assert not found.faults, "\n".join(found.faults)
 
 
 def test_generation_is_deterministic() -> None:
