@@ -11,13 +11,23 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.fusion.backends.c.runtime import samples
+from graphopt.fusion.group_functions import kernels_of
+from graphopt.ort import session
+from tests.fusion.backends.c.runtime import samples, template_model
 from tests.fusion.backends.c.runtime.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
+from tests.fuzz.kernels.batches import cpu_levels
+from tests.fuzz.kernels.batches import library as build_kernels
 
 pytestmark = [samples.compiled, pytest.mark.slow]
 X = np.linspace(-2, 2, 10_001, dtype=np.float32)
 FEEDS = {"x": X, "c": np.array(True)}
-VERSIONS = ["1.17.3", "1.19.2", "1.23.2", "1.26.0", onnxruntime.__version__]
+#: One of each minor version since the first one that is supported.
+VERSIONS = [
+    "1.17.3", "1.18.1", "1.19.2", "1.20.1", "1.21.1", "1.22.1", "1.23.2", "1.24.4", "1.25.1", "1.26.0", "1.27.0",
+    "1.28.0", "1.29.0", "1.30.0", onnxruntime.__version__,
+]  # fmt: skip
+#: These were built for numpy 1.
+_OLD = ("1.17.3", "1.18.1")
 
 
 def _fetch(folder: Path, *command: str) -> None:
@@ -40,8 +50,7 @@ def _python(cache, version):
         return None
     folder = cache / f"python-{version}"
     if not folder.exists():
-        # the oldest was built for an older numpy
-        more = ["numpy < 2"] if version == "1.17.3" else []
+        more = ["numpy < 2"] if version in _OLD else []
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:"]
         _fetch(cache, *pip, "--target", str(folder), *more, f"onnxruntime=={version}")
     return folder
@@ -103,6 +112,57 @@ def test_versions_from_c(cache, libraries, tmp_path, version):
                 np.testing.assert_array_equal(found[name], array)
         marked = samples.in_host(host, runtime, file, FEEDS, dtypes, libraries["marked"], optimized=optimized)
         assert all(marked[name][0] != expected[name][0] for name in expected)
+
+
+@pytest.fixture(scope="module")
+def templates(cache):
+    """The path of a library with template kernels, and of a model whose functions return negated results."""
+    grouped, file = template_model.grouped(), cache / "templates.onnx"
+    file.write_bytes(template_model.with_wrong_functions(grouped).SerializeToString())
+    return str(build_kernels(kernels_of(grouped), cache / "templates", cpu_levels())), file
+
+
+@pytest.fixture(scope="module")
+def products():
+    """The results of the original model in the installed version, by batch."""
+    runner = session.create(template_model.model().SerializeToString(), threads=1)
+    names = [output.name for output in runner.get_outputs()]
+    return {
+        batch: dict(zip(names, session.run(runner, template_model.feeds(batch)), strict=True))
+        for batch in template_model.BATCHES
+    }
+
+
+def _check_products(found, expected, sign=1):
+    for name, array in expected.items():
+        actual = found[name].reshape(array.shape).astype(np.float64) * sign
+        # Sums of up to 144 products, in another order; a rounded number may be the next one
+        np.testing.assert_allclose(
+            actual, array, rtol=0, atol=1 if array.dtype == np.int8 else 2e-5, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_templates_from_python(cache, templates, products, version):
+    folder, (path, file) = _python(cache, version), templates
+    environ = os.environ | ({} if folder is None else {"PYTHONPATH": str(folder)})
+    for batch, expected in products.items():
+        feeds = template_model.feeds(batch)
+        for optimized in (False, True):
+            told, found = fresh(file, feeds, path, optimized=optimized, environ=environ)
+            assert told == version
+            _check_products(found, expected)
+        _check_products(fresh(file, feeds, None, environ=environ)[1], expected, sign=-1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_templates_from_c(cache, templates, products, tmp_path, version):
+    _python(cache, version)
+    runtime, host, (path, file) = _shared(cache, version), samples.make_host(tmp_path), templates
+    for batch, expected in products.items():
+        dtypes = {name: array.dtype for name, array in expected.items()}
+        found = samples.in_host(host, runtime, file, template_model.feeds(batch), dtypes, path)
+        _check_products(found, expected)
 
 
 def test_too_old_version_is_reported(cache, libraries, tmp_path):
