@@ -18,10 +18,11 @@ pytestmark = [
 
 SCRIPT = """
 import sys
+from importlib import import_module
 from pathlib import Path
-from tests.fusion.backends.c.test_random import check
+module, first, last, level, folder = sys.argv[1:]
 flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DSTUB_EXACT", "-Wno-error")
-check(range(int(sys.argv[1]), int(sys.argv[2])), int(sys.argv[3]), Path(sys.argv[4]), flags)
+import_module(module).check(range(int(first), int(last)), int(level), Path(folder), flags)
 print("fine")
 """
 
@@ -37,22 +38,15 @@ def _libraries() -> str | None:
     return ":".join(paths) if all(Path(path).is_absolute() for path in paths) else None
 
 
-@pytest.mark.parametrize("level", levels())
-def test_kernels_access_only_their_tensors(level: int, tmp_path: Path) -> None:
+def _check(module: str, seeds: range, level: int, folder: Path) -> None:
+    """Run ``check`` of a module in a process with the sanitizers."""
     libraries = _libraries()
     if libraries is None:
         pytest.skip("gcc has no sanitizers")
     root = str(Path(__file__).parents[4])
+    arguments = [module, str(seeds.start), str(seeds.stop), str(level), str(folder)]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            SCRIPT,
-            str(300 + 30 * level),
-            str(330 + 30 * level),
-            str(level),
-            str(tmp_path),
-        ],
+        [sys.executable, "-c", SCRIPT, *arguments],
         env={**os.environ, "LD_PRELOAD": libraries, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": root},
         cwd=root,
         capture_output=True,
@@ -60,3 +54,15 @@ def test_kernels_access_only_their_tensors(level: int, tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout.endswith("fine\n"), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("level", levels())
+def test_kernels_access_only_their_tensors(level: int, tmp_path: Path) -> None:
+    _check("tests.fusion.backends.c.test_random", range(300 + 30 * level, 330 + 30 * level), level, tmp_path)
+
+
+@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize("level", levels())
+def test_templates_access_only_their_tensors(level: int, batch: int, tmp_path: Path) -> None:
+    first = 5000 + 24 * (4 * level + batch)
+    _check("tests.fuzz.products.isolated_kernels", range(first, first + 24), level, tmp_path)
