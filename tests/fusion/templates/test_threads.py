@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.fusion.backends.c.template_printer import template_names
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
@@ -60,5 +59,4 @@ def test_the_model_has_several_chunks_of_each_template(grouped: ir.Model, tmp_pa
     for call in found:
         unit.run(kernels.index(call.kernel), call.operands, constant=True)
         chunks[call.kernel.template] = max(chunks.get(call.kernel.template, 0), unit.chunks)
-    assert chunks.keys() == template_names()
     assert min(chunks.values()) > 1, chunks

@@ -59,11 +59,13 @@ def _elementwise(g: ProductGraph, kind: str, value: str, dims: Sequence[Dim]) ->
     if kind == "vector" and dims and isinstance(dims[-1], int):
         return g.node(g.pick("Add", "Mul", "Sub", "Max"), [value, g.constant(g.normal(dims[-1]))])
     if kind == "residual" and len(known) == len(dims):
-        operands = [value, g.input(known)]
-        return g.node(g.pick("Add", "Sub", "Mul"), operands if g.chance(0.5) else operands[::-1])
+        op = g.pick("Add", "Sub", "Mul")
+        operands = [value, _operand(g, op, known)]
+        return g.node(op, operands if g.chance(0.5) else operands[::-1])
     if kind == "broadcast" and dims and len(known) == len(dims):
         shape = [1 if g.chance(0.5) else dim for dim in known]
-        return g.node(g.pick("Add", "Mul"), [value, g.input(shape[int(g.random.integers(len(shape))) :])])
+        op = g.pick("Add", "Mul")
+        return g.node(op, [value, _operand(g, op, shape[int(g.random.integers(len(shape))) :])])
     if kind == "half":
         g.ties = max(g.ties, 0.01)
         return g.node("Cast", [g.node("Cast", [value], to=TensorProto.FLOAT16)], to=TensorProto.FLOAT)
@@ -76,3 +78,8 @@ def _elementwise(g: ProductGraph, kind: str, value: str, dims: Sequence[Dim]) ->
     if kind == "leaky":
         return g.node("LeakyRelu", [value], alpha=0.1)
     return value
+
+
+def _operand(g: ProductGraph, op: str, dims: Sequence[int | str]) -> str:
+    """An input. Factors are finite: infinity times a denormal number, or zero if that is rounded, differ."""
+    return g.input(dims, may_be_special=op != "Mul")
