@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.bound_sessions import COPIED, COPY, Racer, race
 from benchmarks.doc_tables import machine, markdown_table, publish, versions
 from benchmarks.kernel_models import PATTERNS, Example
-from benchmarks.measured_models import arguments
 from benchmarks.native_models import Native, natives
+from benchmarks.race_options import race_arguments, thread_count
 from graphopt.ort import session
 from graphopt.process.child import Child
 from graphopt.timing import ratios
@@ -80,38 +80,42 @@ def _ratio(times: dict[str, list[float]], name: str) -> float:
     return ratios.median([a / b for a, b in zip(times[name], times[ORIGINAL], strict=True)])
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = []
-    for row in rows:
-        times, (low, high) = row["milliseconds"], row["band"]
-        lines.append(
-            [
-                row["pattern"], row["size"], f"{times[ORIGINAL]:.3g}", f"{times[NATIVE]:.3g}",
-                f"{row['speedup']:.2f}", f"{low:.2f} … {high:.2f}", f"{row['gigabytes']:.1f}",
-                f"{row['share']:.0%}", f"{row['error']:.0e}",
-            ]
-        )  # fmt: skip
-    header = [
-        "pattern",
-        "size",
-        "onnxruntime (ms)",
-        "kernel (ms)",
-        "speedup",
-        "band",
-        "GB/s",
-        "of a copy",
-        "error",
+#: Columns with the times of the original and the kernel.
+TIMING_HEADER = ("onnxruntime (ms)", "kernel (ms)", "speedup", "band")
+
+
+def timing_cells(row: dict[str, Any]) -> list[str]:
+    """The cells of :data:`TIMING_HEADER`, from a result of :func:`measure`."""
+    times, (low, high) = row["milliseconds"], row["band"]
+    return [
+        f"{times[ORIGINAL]:.3g}",
+        f"{times[NATIVE]:.3g}",
+        f"{row['speedup']:.2f}",
+        f"{low:.2f} … {high:.2f}",
     ]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        [
+            row["pattern"],
+            row["size"],
+            *timing_cells(row),
+            f"{row['gigabytes']:.1f}",
+            f"{row['share']:.0%}",
+            f"{row['error']:.0e}",
+        ]
+        for row in rows
+    ]
+    header = ["pattern", "size", *TIMING_HEADER, "GB/s", "of a copy", "error"]
     return markdown_table(header, lines)
 
 
 def main() -> int:
-    parser = arguments(__doc__ or "", models=False)
-    parser.add_argument("--only", default="", metavar="RE", help="only patterns whose name matches")
+    parser = race_arguments(
+        __doc__ or "", "patterns whose name matches", processes=5, seconds=1.0, per="process"
+    )
     parser.add_argument("--sizes", default=",".join(SIZES), help=f"of {', '.join(SIZES)} (default: all)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of onnxruntime (default: 1)")
-    parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per process (default: 1)")
     parser.add_argument("--pipeline", default="fuse-groups", help="default: fuse-groups")
     options = parser.parse_args()
     chosen = [name for name in PATTERNS if re.search(options.only, name)]
@@ -126,9 +130,8 @@ def main() -> int:
                 found = measure(example, native, options.threads, options.processes, options.seconds)
                 rows.append({"pattern": example.about, "name": name, "size": size} | found)
                 print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-    count = f"{options.threads} thread{'s' * (options.threads != 1)}"
     copies = ratios.median([row["copy"] for row in rows])
-    text = f"{table(rows)}\n\n{count}; a copy moves {copies:.1f} GB/s, on {machine()}."
+    text = f"{table(rows)}\n\n{thread_count(options)}; a copy moves {copies:.1f} GB/s, on {machine()}."
     section = "kernels" if options.threads == 1 else f"kernels-{options.threads}"
     publish(options, section, text, {"versions": versions(options.peer_python), "patterns": rows})
     return int(any(row["error"] > TOLERANCE for row in rows))

@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.doc_tables import machine, markdown_table, publish, versions
 from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
-from benchmarks.measured_models import arguments
 from benchmarks.native_models import Native, natives
+from benchmarks.race_options import race_arguments, thread_count
 from graphopt.ort import session
 from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import compare_speed
@@ -78,11 +78,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = arguments(__doc__ or "", models=False)
-    parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
-    parser.add_argument("--threads", type=int, default=1, help="threads of onnxruntime (default: 1)")
-    parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="seconds per model (default: 30)")
+    parser = race_arguments(
+        __doc__ or "", "models whose name matches", processes=7, seconds=30.0, per="model"
+    )
     options = parser.parse_args()
     limits = RaceLimits(processes=options.processes, seconds=options.seconds)
     rows: list[dict[str, Any]] = []
@@ -97,8 +95,7 @@ def main() -> int:
                 {"model": example.about, "name": name} | measure(example, made, options.threads, limits)
             )
             print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-    count = f"{options.threads} thread{'s' * (options.threads != 1)}"
-    text = f"{table(rows)}\n\nSpeedups over the original; {count}, on {machine()}."
+    text = f"{table(rows)}\n\nSpeedups over the original; {thread_count(options)}, on {machine()}."
     section = "kernels-models" if options.threads == 1 else f"kernels-models-{options.threads}"
     publish(options, section, text, {"versions": versions(options.peer_python), "models": rows})
     return int(any(row["conclusions"][NATIVE] == "slower" for row in rows))

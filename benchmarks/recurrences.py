@@ -22,9 +22,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.doc_tables import machine, markdown_table, publish, versions
 from benchmarks.kernel_models.graph import Example
-from benchmarks.kernels import NATIVE, ORIGINAL, measure
-from benchmarks.measured_models import arguments
+from benchmarks.kernels import NATIVE, ORIGINAL, TIMING_HEADER, measure, timing_cells
 from benchmarks.native_models import natives
+from benchmarks.race_options import race_arguments, thread_count
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -106,36 +106,25 @@ def example(shape: Shape) -> Example:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The table in the documentation."""
-    lines = []
-    for row in rows:
-        times, (low, high) = row["milliseconds"], row["band"]
-        lines.append(
-            [
-                row["shape"], f"{times[ORIGINAL]:.3g}", f"{times[NATIVE]:.3g}", f"{row['speedup']:.2f}",
-                f"{low:.2f} … {high:.2f}", f"{row['operations'] / times[ORIGINAL] / 1e6:.0f}",
-                f"{row['operations'] / times[NATIVE] / 1e6:.0f}", f"{row['error']:.0e}",
-            ]
-        )  # fmt: skip
-    header = [
-        "operator, steps × batch × inputs",
-        "onnxruntime (ms)",
-        "kernel (ms)",
-        "speedup",
-        "band",
-        "GFLOP/s, onnxruntime",
-        "GFLOP/s",
-        "error",
+    lines = [
+        [
+            row["shape"],
+            *timing_cells(row),
+            *[f"{row['operations'] / row['milliseconds'][name] / 1e6:.0f}" for name in (ORIGINAL, NATIVE)],
+            f"{row['error']:.0e}",
+        ]
+        for row in rows
     ]
+    operator = "operator, steps × batch × inputs"
+    header = [operator, *TIMING_HEADER, "GFLOP/s, onnxruntime", "GFLOP/s", "error"]
     return markdown_table(header, lines)
 
 
 def main() -> int:
     """Race all shapes."""
-    parser = arguments(__doc__ or "", models=False)
-    parser.add_argument("--only", default="", metavar="RE", help="only operators whose description matches")
-    parser.add_argument("--threads", type=int, default=1, help="threads of onnxruntime (default: 1)")
-    parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="seconds per process (default: 0.5)")
+    parser = race_arguments(
+        __doc__ or "", "operators whose description matches", processes=5, seconds=0.5, per="process"
+    )
     options = parser.parse_args()
     chosen = [shape for shape in SHAPES if re.search(options.only, str(shape))]
     examples = [example(shape) for shape in chosen]
@@ -146,8 +135,7 @@ def main() -> int:
             found = measure(each, native, options.threads, options.processes, options.seconds)
             rows.append({"shape": str(shape), "operations": shape.operations} | found)
             print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-    count = f"{options.threads} thread{'s' * (options.threads != 1)}"
-    text = f"{table(rows)}\n\n{count}, on {machine()}."
+    text = f"{table(rows)}\n\n{thread_count(options)}, on {machine()}."
     section = f"kernels-recurrences-{options.threads}"
     publish(options, section, text, {"versions": versions(options.peer_python), "shapes": rows})
     return 0
