@@ -2,7 +2,7 @@
 
 https://onnx.ai/onnx/operators/onnx__Conv.html. Convolutions are direct, or use Winograd's minimal
 filtering if the kernel has three or more taps, the stride is 1, and enough channels and tiles repay the
-transforms.
+transforms. Those of one channel for each filter have a schedule of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
@@ -18,10 +19,14 @@ from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
 
+Algorithm = Literal["direct", "depthwise", "winograd"]
 #: Activations of FusedConv, and the number of their parameters.
 _ACTIVATIONS = {"": 0, "Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}
 #: Minimum number of channels and filters for Winograd's algorithm.
 _MIN_CHANNELS = 16
+#: Minimum number of filters for vectors of the filters of different channels, and the maximum number of their taps,
+#: which are summed up one by one.
+_MIN_DEPTHWISE, _MOST_TAPS = 8, 128
 #: Lanes of vectors with AVX-512.
 _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
@@ -46,7 +51,7 @@ class ConvParameters:
         auto_pad: ``NOTSET``, ``SAME_UPPER`` or ``SAME_LOWER``.
         activation: that of FusedConv; may be empty.
         activation_parameters: its parameters.
-        winograd: whether the products are those of Winograd's algorithm.
+        algorithm: the schedule of the products.
     """
 
     groups: int
@@ -57,7 +62,7 @@ class ConvParameters:
     auto_pad: str = "NOTSET"
     activation: str = ""
     activation_parameters: tuple[float, ...] = ()
-    winograd: bool = False
+    algorithm: Algorithm = "direct"
 
 
 def is_faster(match: Match, cx: Context) -> bool:
@@ -74,7 +79,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     shape, sizes = _ints(cx.shape(weights)), typical_sizes(cx.shape(x))
     filters, depth = shape[0], math.prod(shape[1:])
     points = math.prod(_out(found, sizes[2:]))
-    if found.winograd:
+    if found.algorithm == "winograd":
         return _winograd_ratio(found, shape, sizes) <= _FASTER
     if found.groups > 1:
         return len(sizes) != 4 and math.prod(found.kernel) >= 16
@@ -177,11 +182,14 @@ def _with_algorithm(
     found: ConvParameters, shape: tuple[int, ...], dims: Sequence[Dim | None]
 ) -> ConvParameters:
     """``found`` with the algorithm for weights of ``shape`` and an input of ``dims``."""
+    if found.groups > 1 and shape[1] == 1 and shape[0] >= _MIN_DEPTHWISE:
+        is_short = math.prod(shape[2:]) <= _MOST_TAPS
+        return replace(found, algorithm="depthwise" if is_short else "direct")
     if found.groups > 1 or min(shape[:2]) < _MIN_CHANNELS or not _transformed(found, dims):
         return found
     if _winograd_ratio(found, shape, typical_sizes(dims)) > _AS_FAST:
         return found
-    return replace(found, winograd=True)
+    return replace(found, algorithm="winograd")
 
 
 def _winograd_ratio(found: ConvParameters, shape: Sequence[int], sizes: Sequence[int]) -> float:

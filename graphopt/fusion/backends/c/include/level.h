@@ -47,6 +47,7 @@
 
 #define GO_INLINE static inline __attribute__((always_inline, unused))
 #define GO_NOINLINE static __attribute__((noinline, unused)) /* one copy for all kernels of a file */
+#define GO_UNROLL _Pragma("GCC unroll 16")
 #define GO_JOIN_(a, b) a##b
 #define GO_JOIN(a, b) GO_JOIN_(a, b)
 

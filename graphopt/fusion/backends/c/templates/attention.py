@@ -26,7 +26,7 @@ _RESULT = 3
 class AttentionPrinter(TemplatePrinter):
     """Prints softmax(scale · Q · Kᵀ + mask) · V, and the present; the schedule is in ``attention.h``."""
 
-    headers = ("products/gemm_tiles.h", "products/attention.h")
+    headers = ("products/shuffles.h", "products/gemm_tiles.h", "products/attention.h")
     state = "go_attention attention;"
 
     @property

@@ -10,6 +10,13 @@ from graphopt.fusion.template_kernel import TemplateKernel
 from graphopt.fusion.templates.conv import ConvParameters
 
 _X, _WEIGHTS, _BIAS, _ADDEND = range(4)
+#: The headers of each algorithm, and the name of its functions, ``go_NAME_chunk`` and so on.
+_HEADERS = {
+    "direct": ("conv_positions", "conv_filters", "conv"),
+    "depthwise": ("depthwise_plan", "depthwise_rows", "depthwise_filters", "depthwise"),
+    "winograd": ("conv_positions", "winograd"),
+}
+_NAMES = {"direct": "conv", "depthwise": "depthwise", "winograd": "winograd"}
 _MODES = {"NOTSET": 0, "SAME_UPPER": 1, "SAME_LOWER": 2}
 #: The vector of results ``x`` of each activation, with parameters ``a`` and ``b``. NaN is propagated.
 _ACTIVATIONS = {
@@ -24,18 +31,17 @@ _ACTIVATIONS = {
 
 
 class ConvPrinter(TemplatePrinter):
-    """Prints a convolution; the schedules are in ``conv_*.h`` and ``winograd.h``."""
+    """Prints a convolution; the schedules are in ``conv_*.h``, ``depthwise_*.h`` and ``winograd.h``."""
 
     def __init__(self, kernel: TemplateKernel) -> None:
         super().__init__(kernel)
         self.parameters: ConvParameters = kernel.parameters
         self.rank = len(self.parameters.kernel)
-        self.kind = "winograd" if self.parameters.winograd else "conv"
+        self.kind = _NAMES[self.parameters.algorithm]
 
     @property
     def headers(self) -> tuple[str, ...]:  # type: ignore[override]
-        last = ("winograd",) if self.parameters.winograd else ("conv_filters", "conv")
-        names = ("conv_plan", "conv_positions", *last)
+        names = ("shuffles", "conv_plan", *_HEADERS[self.parameters.algorithm])
         return tuple(f"products/{name}.h" for name in names)
 
     @property
@@ -76,12 +82,13 @@ class ConvPrinter(TemplatePrinter):
     def _pack(self) -> str:
         """The functions that pack weights."""
         name, found = self.name, self.parameters
-        if found.winograd:
+        if found.algorithm == "winograd":
             wide = [size for size in found.kernel if size > 1]
             sizes = f"dims[0], dims[1], {wide[0] if len(wide) > 1 else 1}, {wide[-1]}"
         else:
             taps = " * ".join(f"dims[{2 + axis}]" for axis in range(self.rank))
-            sizes = f"{found.groups}, dims[0] / {found.groups}, dims[1] * {taps}"
+            groups = "dims[0]" if self.kind == "depthwise" else f"{found.groups}, dims[0] / {found.groups}"
+            sizes = f"{groups}, dims[1] * {taps}"
         return f"""\
 static size_t {name}_size(const int64_t *dims) {{ return go_{self.kind}_packed({sizes}); }}
 static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
@@ -126,11 +133,11 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
     def run(self) -> Iterator[str]:
         found = self.parameters
         taps = " * ".join(f"in{_WEIGHTS}[{2 + axis}]" for axis in range(self.rank))
-        yield f"    go_conv *const conv = &run->conv{'.c' if found.winograd else ''};"
+        yield f"    go_conv *const conv = &run->conv{'' if self.kind == 'conv' else '.c'};"
         yield f"    conv->weights = {self.packed(_WEIGHTS)};"
         yield "    if (!conv->weights) return 1;"
         yield f"    conv->x = run->in[{_X}], conv->bias = run->in[{_BIAS}];"
-        if found.winograd:
+        if self.kind == "winograd":
             yield f"    run->conv.weights = run->in[{_WEIGHTS}];"
         yield f"    conv->batch = in{_X}[0], conv->groups = {found.groups}, conv->channels = in{_WEIGHTS}[1];"
         yield f"    conv->filters = in{_WEIGHTS}[0] / {found.groups};"
@@ -138,7 +145,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             place = axis - (3 - self.rank)
             arguments = f"in{_X}[{2 + place}], {self._axis(place)}" if place >= 0 else "1, 1, 1, 1, 0, 0, 0"
             yield f"    go_conv_axis(conv, {axis}, {arguments});"
-        count = f"{4 if found.winograd else 1} * in{_WEIGHTS}[1] * {taps}"
+        count = f"{4 if self.kind == 'winograd' else 1} * in{_WEIGHTS}[1] * {taps}"
         yield f"    int64_t *const offset = malloc((size_t)({count}) * sizeof(int64_t));"
         yield from self.require("offset", message=OUT_OF_MEMORY)
         yield f"    const int64_t chunks = go_{self.kind}_plan(&run->conv, offset);"
@@ -149,7 +156,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
 
     def _chunks(self) -> Iterator[str]:
         """Statements that run all chunks."""
-        if not self.parameters.winograd:
+        if self.kind != "winograd":
             yield f"    go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
             return
         yield "    if (go_winograd_share(&run->conv)) {"

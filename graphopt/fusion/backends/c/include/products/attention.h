@@ -75,30 +75,6 @@ __attribute__((unused)) static size_t go_attention_plan(go_attention *a) {
     return (size_t)((a->parts + a->step - 1) / a->step);
 }
 
-#ifdef __clang__
-#define GO_PICK(y, a, b, lane) \
-    for (int i_ = 0; i_ < LANES_w; i_++) y[i_] = lane[i_] < LANES_w ? a[lane[i_]] : b[lane[i_] - LANES_w];
-#else
-#define GO_PICK(y, a, b, lane) y = __builtin_shuffle(a, b, lane);
-#endif
-/* Transposes a square of vectors: exchanges the off-diagonal blocks of squares of 2, 4, 8 ... elements. */
-GO_INLINE void go_transpose(f32_w *x) {
-    GO_UNROLL for (int step = 1; step < LANES_w; step *= 2) {
-        i32_w low = {0}, high = {0};
-        GO_UNROLL for (int i = 0; i < LANES_w; i++) {
-            low[i] = i & step ? LANES_w + i - step : i;
-            high[i] = i & step ? LANES_w + i : i + step;
-        }
-        GO_UNROLL for (int i = 0; i < LANES_w; i++) {
-            if (i & step) continue;
-            const f32_w a = x[i], b = x[i + step];
-            GO_PICK(x[i], a, b, low)
-            GO_PICK(x[i + step], a, b, high)
-        }
-    }
-}
-#undef GO_PICK
-
 /* Panels of GO_GEMM_WIDE columns of the transposed rows k[0 ... count - 1] of `depth` elements. */
 __attribute__((unused)) static void go_attention_transpose(const float *k, int64_t stride, int64_t count, int64_t depth,
                                                            float *to) {

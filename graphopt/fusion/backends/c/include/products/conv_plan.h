@@ -227,38 +227,16 @@ __attribute__((unused)) static int64_t go_conv_plan(go_conv *c, int64_t *offset)
     return go_conv_parts(c->batch, c->images) * c->groups * c->blocks[0] * c->blocks[1] * c->blocks[2] * c->parts;
 }
 
-/* The elements of a and b with even numbers; elements of both in turn, the first or second half. */
-#if GO_LEVEL == 4
-GO_INLINE f32_w go_conv_even(f32_w a, f32_w b) {
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    return (f32_w)_mm512_permutex2var_ps((__m512)a, even, (__m512)b);
+/* The block of positions with a number: start[] and block[] are its first position and its sizes. Returns the rest of the
+   number. */
+static int64_t go_conv_locate(const go_conv *c, int64_t number, int64_t *start, int64_t *block) {
+    for (int axis = 2; axis >= 0; axis--) {
+        start[axis] = number % c->blocks[axis] * c->block[axis];
+        block[axis] = go_conv_least(c->block[axis], c->out[axis] - start[axis]);
+        number /= c->blocks[axis];
+    }
+    return number;
 }
-GO_INLINE void go_conv_zip(f32_w a, f32_w b, float *to) {
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const __m512i high = _mm512_or_si512(low, _mm512_set1_epi32(8));
-    store_f32_w(to, (f32_w)_mm512_permutex2var_ps((__m512)a, low, (__m512)b));
-    store_f32_w(to + LANES_w, (f32_w)_mm512_permutex2var_ps((__m512)a, high, (__m512)b));
-}
-#elif GO_LEVEL == 3
-GO_INLINE f32_w go_conv_even(f32_w a, f32_w b) {
-    const __m256 pairs = _mm256_shuffle_ps((__m256)a, (__m256)b, 0x88);
-    return (f32_w)_mm256_permute4x64_pd((__m256d)pairs, 0xd8);
-}
-GO_INLINE void go_conv_zip(f32_w a, f32_w b, float *to) {
-    const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b), high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-    store_f32_w(to, (f32_w)_mm256_permute2f128_ps(low, high, 0x20));
-    store_f32_w(to + LANES_w, (f32_w)_mm256_permute2f128_ps(low, high, 0x31));
-}
-#else
-GO_INLINE f32_w go_conv_even(f32_w a, f32_w b) {
-    f32_w even;
-    for (int i = 0; i < LANES_w / 2; i++) even[i] = a[2 * i], even[LANES_w / 2 + i] = b[2 * i];
-    return even;
-}
-GO_INLINE void go_conv_zip(f32_w a, f32_w b, float *to) {
-    for (int i = 0; i < LANES_w; i++) to[2 * i] = a[i], to[2 * i + 1] = b[i];
-}
-#endif
 
 /* One row of the copy: elements `step` apart, from coordinate `at`; zeros are outside of the row's `width`. */
 GO_INLINE void go_conv_copy_row(float *to, int64_t count, const float *row, int64_t width, int64_t at, int64_t step) {
@@ -276,15 +254,15 @@ GO_INLINE void go_conv_copy_row(float *to, int64_t count, const float *row, int6
     if (step == 2) {
         const float *from = row + at + 2 * i;
         for (; i + LANES_w < end; i += LANES_w, from += 2 * LANES_w)
-            store_f32_w(to + i, go_conv_even(load_f32_w(from), load_f32_w(from + LANES_w)));
+            store_f32_w(to + i, go_even(load_f32_w(from), load_f32_w(from + LANES_w)));
         const int rest = (int)(end - i), more = 2 * rest - 1 - LANES_w;
         if (more > 0) {
             const f32_w last = load_part_f32_w(from + LANES_w, more);
-            store_part_f32_w(to + i, go_conv_even(load_f32_w(from), last), rest);
+            store_part_f32_w(to + i, go_even(load_f32_w(from), last), rest);
             i = end;
         } else if (rest > 0) {
             const f32_w first = load_part_f32_w(from, 2 * rest - 1);
-            store_part_f32_w(to + i, go_conv_even(first, first), rest);
+            store_part_f32_w(to + i, go_even(first, first), rest);
             i = end;
         }
     }

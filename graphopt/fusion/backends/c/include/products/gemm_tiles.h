@@ -21,7 +21,6 @@ typedef void go_gemm_tile(int64_t k, const float *a, int64_t a_m, const float *b
 #define GO_GEMM_POINTERS(a, a_m, rows) \
     const float *const a0 = a, *const a5 = a + (rows > 5 ? 5 * a_m : 0), *const a10 = a + (rows > 10 ? 10 * a_m : 0)
 #define GO_GEMM_ELEMENT(a_m, i, p) ((i) < 5 ? a0 : (i) < 10 ? a5 : a10)[(i) % 5 * a_m + (p)]
-#define GO_UNROLL _Pragma("GCC unroll 16")
 #define GO_GEMM_NAME(rows, vectors) go_gemm_tile_##rows##_##vectors
 #define GO_GEMM_TILE(ROWS, VECTORS) \
     GO_NOINLINE void GO_GEMM_NAME(ROWS, VECTORS)( \

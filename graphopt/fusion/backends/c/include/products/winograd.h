@@ -205,7 +205,7 @@ GO_INLINE f32_w go_winograd_inverse(const float *from, int64_t apart, int column
             const f32_w a = y[2 * row] + splat_f32_w(bias), b = y[2 * row + 1] + splat_f32_w(bias);
             zero += (a - a) + (b - b);
             float *to = line + row * wide + column * 2 * LANES_w;
-            go_conv_zip(a, b, to);
+            go_zip(a, b, to);
         }
     }
     return zero;
@@ -278,17 +278,6 @@ GO_INLINE void go_winograd_blocks(const go_winograd *w, const float *image, int6
     }
 }
 
-/* The block of tiles with a number; returns the number of its image. */
-static int64_t go_winograd_block(const go_winograd *w, int64_t number, int64_t *start, int64_t *block) {
-    const go_conv *c = &w->c;
-    for (int axis = 2; axis >= 0; axis--) {
-        start[axis] = number % c->blocks[axis] * c->block[axis];
-        block[axis] = go_conv_least(c->block[axis], c->out[axis] - start[axis]);
-        number /= c->blocks[axis];
-    }
-    return number;
-}
-
 /* Floats of the transformed input of a block. */
 GO_INLINE int64_t go_winograd_floats(const go_winograd *w) { return (w->tall ? 16 : 4) * w->apart + LANES_w; }
 
@@ -313,9 +302,10 @@ static int go_winograd_share(go_winograd *w) {
 /* A chunk of the transforms of shared inputs. */
 __attribute__((unused)) static void go_winograd_transform(void *data, size_t chunk) {
     go_winograd *const w = data;
+    const go_conv *c = &w->c;
     int64_t start[3], block[3];
     const int64_t parts = go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS), number = (int64_t)chunk / parts;
-    const int64_t image = go_winograd_block(w, number, start, block);
+    const int64_t image = go_conv_locate(c, number, start, block);
     const int64_t first = (int64_t)chunk % parts * GO_WINOGRAD_CHANNELS;
     const int64_t end = go_conv_least(first + GO_WINOGRAD_CHANNELS, w->channels);
     float *copy = malloc((size_t)(w->c.plane + LANES_w) * sizeof(float));
@@ -330,7 +320,7 @@ GO_INLINE void go_winograd_chunk(go_winograd *w, size_t chunk, void (*finish)(vo
     go_conv *c = &w->c;
     int64_t start[3], block[3];
     const int64_t first = (int64_t)chunk % c->parts * c->part, end = go_conv_least(first + c->part, w->filters);
-    const int64_t number = (int64_t)chunk / c->parts, image = go_winograd_block(w, number, start, block);
+    const int64_t number = (int64_t)chunk / c->parts, image = go_conv_locate(c, number, start, block);
     const int64_t own = w->inputs ? 0 : go_winograd_floats(w) + c->plane + LANES_w;
     const int64_t sums = (w->tall ? 16 : 4) * GO_CONV_FILTERS * GO_CONV_COLUMNS * LANES_w;
     float *memory = malloc((size_t)(sums + own) * sizeof(float));
