@@ -39,7 +39,8 @@ def _case(
     return Case(x, weights, kw, bias, after)
 
 
-#: Vectors of positions, vectors of filters, and Winograd's algorithm; with one and several chunks.
+#: Vectors of positions, vectors of filters, Winograd's algorithm, and depthwise convolutions; with one and several
+#: chunks.
 CASES = [
     _case((1, 3, 37), (5, 3, 4)),
     _case((2, 16, 41), (33, 16, 3), pads=[2, 1], strides=[2]),
@@ -62,6 +63,15 @@ CASES = [
     _case((1, 64, 300, 1), (70, 64, 5, 1), after="relu"),
     _case((2, 65, 129), (64, 65, 4), pads=[1, 3]),
     _case((1, 16, 24, 24), (18, 16, 5, 7), pads=[2, 3, 2, 3]),
+    _case((2, 9, 30, 150), (9, 1, 3, 3), group=9, pads=[1, 1, 1, 1], after="silu"),
+    _case((1, 17, 19, 50), (17, 1, 3, 3), group=17, pads=[0, 1, 2, 0], strides=[2, 1], bias=False),
+    _case((1, 9, 23, 70), (9, 1, 5, 5), group=9, pads=[2, 2, 2, 2], strides=[1, 2], after="add"),
+    _case((1, 8, 21, 45), (16, 1, 5, 5), group=8, auto_pad="SAME_UPPER", strides=[2, 2]),
+    _case((1, 20, 6, 7), (20, 1, 5, 5), group=20, pads=[4, 4, 4, 4], after="relu"),
+    _case((1, 9, 3, 40), (9, 1, 3, 3), group=9, pads=[5, 0, 5, 1], bias=False),
+    _case((1, 18, 40, 40), (36, 1, 4, 3), group=18, pads=[3, 1, 2, 4], dilations=[2, 3]),
+    _case((2, 33, 700), (33, 1, 7), group=33, pads=[3, 0], strides=[3], after="relu"),
+    _case((1, 10, 5, 9, 12), (10, 1, 2, 3, 3), group=10, pads=[1, 1, 1, 0, 1, 2], strides=[2, 1, 2]),
 ]
 SPECIAL = [np.nan, np.inf, -np.inf]
 

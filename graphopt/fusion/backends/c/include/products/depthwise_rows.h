@@ -73,7 +73,7 @@ GO_INLINE void go_depthwise_block(const float *x, int64_t pitch, const int64_t *
 typedef void go_depthwise_strip(const float *x, int64_t pitch, const int64_t *part, const float *weights, float bias,
                                 int64_t rows, int64_t count, float *to);
 #define GO_DEPTHWISE_STRIPS(taps, down, right) \
-    __attribute__((noinline, unused)) static void go_depthwise_strip_##taps##_##down##_##right( \
+    GO_NOINLINE void go_depthwise_strip_##taps##_##down##_##right( \
         const float *x, int64_t pitch, const int64_t *part, const float *weights, float bias, int64_t rows, \
         int64_t count, float *to) { \
         for (; rows >= GO_DEPTHWISE_ROWS; rows -= GO_DEPTHWISE_ROWS) { \
