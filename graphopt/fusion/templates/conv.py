@@ -27,6 +27,11 @@ _MIN_CHANNELS = 16
 #: Minimum number of filters for vectors of the filters of different channels, and the maximum number of their taps,
 #: which are summed up one by one.
 _MIN_DEPTHWISE, _MOST_TAPS = 8, 128
+#: Minimum number of positions for which depthwise convolutions are faster than onnxruntime's.
+_MIN_POINTS = 196
+#: Operators with a blocked layout in onnxruntime, and activations that it fuses into convolutions.
+_BLOCKED = frozenset({"Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat"})
+_FUSED_ACTIVATIONS = frozenset({"BatchNormalization", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"})
 #: Lanes of vectors with AVX-512.
 _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
@@ -81,6 +86,9 @@ def is_faster(match: Match, cx: Context) -> bool:
     points = math.prod(_out(found, sizes[2:]))
     if found.algorithm == "winograd":
         return _winograd_ratio(found, shape, sizes) <= _FASTER
+    if found.algorithm == "depthwise" and len(sizes) == 4:
+        is_fast = max(found.strides) == 1 and points >= _MIN_POINTS
+        return is_fast and not _is_between_blocked(match.nodes[0])
     if found.groups > 1:
         return len(sizes) != 4 and math.prod(found.kernel) >= 16
     if len(sizes) == 4:  # in onnxruntime's blocked layout, which is as fast, or by its matrices of patches
@@ -88,6 +96,17 @@ def is_faster(match: Match, cx: Context) -> bool:
     if depth == 1 or filters == 1:
         return depth >= 16 and points >= 16
     return points <= 16
+
+
+def _is_between_blocked(node: ir.Node) -> bool:
+    """Whether an operand or a reader of ``node`` has onnxruntime's blocked layout: a kernel would reorder it."""
+    before = node.inputs[0].producer() if node.inputs[0] is not None else None
+    while before is not None and before.op_type in _FUSED_ACTIVATIONS:
+        before = before.inputs[0].producer() if before.inputs[0] is not None else None
+    readers = list(ir.readers(node.outputs[0]))
+    while len(readers) == 1 and readers[0].op_type in _FUSED_ACTIVATIONS:
+        readers = list(ir.readers(readers[0].outputs[0]))
+    return any(one is not None and one.op_type in _BLOCKED for one in (before, *readers))
 
 
 def is_fixed(value: ir.Value) -> bool:

@@ -12,11 +12,14 @@ import pytest
 from onnx import helper as h
 
 from benchmarks.native_models import natives
+from graphopt.context import context_for
 from graphopt.errors import NoCompiler, RuntimeFailure
+from graphopt.fusion import template_policy, template_table
 from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from tests.fuzz.kernels.batches import cpu_levels
+from tests.model_testing import parse
 
 #: Groups of all convolutions, whether they are faster or not.
 _PIPELINE = "fuse-groups{kernels=all}"
@@ -227,3 +230,30 @@ def test_a_kernel_wider_than_its_input_fails_with_a_message(tmp_path: Path) -> N
     assert session.run(running, {"x": np.ones((1, 2, 5), np.float32)})[0].shape == (1, 3, 1)
     with pytest.raises(RuntimeFailure, match="do not match"):
         session.run(running, {"x": np.ones((1, 2, 4), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_kernel"),
+    [("", "HardSwish", True), ("Conv", "HardSwish", False), ("", "Conv", False), ("Relu", "HardSwish", True)],
+)
+def test_depthwise_convolutions_beside_others_keep_the_blocked_layout(
+    before: str, after: str, is_kernel: bool
+) -> None:
+    text = """
+    g (float[1,16,30,30] x) => (float[N,16,H,W] y)
+    <float[16,1,3,3] w = {VALUES}, float[16,16,1,1] v = {VALUES2}>
+    {
+        BEFORE
+        c = Conv <group = 16> (b, w)
+        AFTER
+    }
+    """
+    text = text.replace("VALUES2", ",".join(["0.1"] * 256)).replace("VALUES", ",".join(["0.5"] * 144))
+    text = text.replace("BEFORE", "b = Conv(x, v)" if before == "Conv" else f"b = {before or 'HardSwish'}(x)")
+    text = text.replace("AFTER", "y = Conv(c, v)" if after == "Conv" else f"y = {after}(c)")
+    model = parse(text)
+    with context_for(model) as cx:
+        (match,) = (
+            template_table.matches(node, cx)[0] for node in model.graph if node.attributes.get("group")
+        )
+        assert template_policy.is_faster_as_template(match, cx) is is_kernel
