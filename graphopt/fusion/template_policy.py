@@ -159,7 +159,7 @@ def _product_case(node: ir.Node, cx: Context) -> str:
         before = [value.producer() for value in node.inputs[:2] if value is not None]
         is_transposed = any(one is not None and one.op_type == "Transpose" for one in before)
         return "computed, transposed" if is_transposed else "computed"
-    return "constant, epilogue" if _has_epilogue(node) else "constant"
+    return "constant, epilogue" if has_epilogue(node) else "constant"
 
 
 def _is_constant(value: ir.Value) -> bool:
@@ -170,7 +170,7 @@ def _is_constant(value: ir.Value) -> bool:
     return ir.constant_of(value) is not None
 
 
-def _has_epilogue(node: ir.Node) -> bool:
+def has_epilogue(node: ir.Node) -> bool:
     """Whether an elementwise operator is the only reader of the result."""
     readers = list(ir.readers(node.outputs[0]))
     operator = find(readers[0]) if len(readers) == 1 else None

@@ -38,7 +38,7 @@ _LANES = 16
 #: sums.
 _FASTER, _AS_FAST = 0.95, 1.05
 #: Largest padding, and distance of the first and last tap, in elements: a chunk copies padded inputs.
-_MOST_EXTENT = 1 << 20
+MOST_EXTENT = 1 << 20
 #: Largest stride, in elements, so that products of sizes do not overflow.
 _MOST_STRIDE = 1 << 30
 #: Size of spatial axes of unknown size, by rank: a signal may be short, for which only direct sums are fast.
@@ -171,7 +171,7 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
     if min(found.strides) < 1 or min(found.dilations) < 1 or min(found.pads) < 0:
         raise CantFuse("its strides, dilations or pads are negative")
     extents = ((size - 1) * step for size, step in zip(found.kernel, found.dilations, strict=True))
-    if max(*extents, *found.pads) > _MOST_EXTENT or max(found.strides) > _MOST_STRIDE:
+    if max(*extents, *found.pads) > MOST_EXTENT or max(found.strides) > _MOST_STRIDE:
         raise CantFuse("its strides, dilations or pads are too large")
     if found.auto_pad not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
         raise CantFuse(f"auto_pad {found.auto_pad} is unknown")

@@ -17,7 +17,7 @@ _HEADERS = {
     "winograd": ("conv_positions", "winograd"),
 }
 _NAMES = {"direct": "conv", "depthwise": "depthwise", "winograd": "winograd"}
-_MODES = {"NOTSET": 0, "SAME_UPPER": 1, "SAME_LOWER": 2}
+MODES = {"NOTSET": 0, "SAME_UPPER": 1, "SAME_LOWER": 2}
 #: The vector of results ``x`` of each activation, with parameters ``a`` and ``b``. NaN is propagated.
 _ACTIVATIONS = {
     "": "x",
@@ -56,7 +56,7 @@ class ConvPrinter(TemplatePrinter):
         """Arguments of ``go_conv_size`` and ``go_conv_axis``."""
         found = self.parameters
         values = (found.kernel[axis], found.strides[axis], found.dilations[axis], found.pads[axis])
-        return ", ".join(map(str, (*values, found.pads[self.rank + axis], _MODES[found.auto_pad])))
+        return ", ".join(map(str, (*values, found.pads[self.rank + axis], MODES[found.auto_pad])))
 
     def checks(self) -> Iterator[str]:
         conditions = [f"in{_X}[1] == {self.parameters.groups} * in{_WEIGHTS}[1]"]

@@ -171,7 +171,7 @@ static void go_conv_choose(go_conv *c, int by_position) {
     c->by_position = by_position;
     for (int axis = 0; axis < 3; axis++) {
         const int64_t last = (c->out[axis] - 1) * c->stride[axis] + (c->kernel[axis] - 1) * c->dilation[axis];
-        pads |= c->pad[axis] > 0 || last - c->pad[axis] >= c->in[axis];
+        pads |= c->pad[axis] != 0 || last - c->pad[axis] >= c->in[axis];
         strided |= c->stride[axis] > 1;
         c->block[axis] = c->out[axis];
     }
