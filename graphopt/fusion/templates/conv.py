@@ -24,14 +24,18 @@ Algorithm = Literal["direct", "depthwise", "winograd"]
 _ACTIVATIONS = {"": 0, "Relu": 0, "Sigmoid": 0, "Tanh": 0, "LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}
 #: Minimum number of channels and filters for Winograd's algorithm.
 _MIN_CHANNELS = 16
-#: Minimum number of filters for vectors of the filters of different channels, and the maximum number of their taps,
-#: which are summed up one by one.
+#: Minimum number of filters of depthwise convolutions for vectors of the filters of different channels, and
+#: the maximum number of their taps, which are summed up one by one.
 _MIN_DEPTHWISE, _MOST_TAPS = 8, 128
 #: Minimum number of positions for which depthwise convolutions are faster than onnxruntime's.
 _MIN_POINTS = 196
 #: Operators with a blocked layout in onnxruntime, and activations that it fuses into convolutions.
-_BLOCKED = frozenset({"Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat"})
-_FUSED_ACTIVATIONS = frozenset({"BatchNormalization", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"})
+_BLOCKED = frozenset(
+    {"Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat"}
+)
+_FUSED_ACTIVATIONS = frozenset(
+    {"BatchNormalization", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"}
+)
 #: Lanes of vectors with AVX-512.
 _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
@@ -99,7 +103,7 @@ def is_faster(match: Match, cx: Context) -> bool:
 
 
 def _is_between_blocked(node: ir.Node) -> bool:
-    """Whether an operand or a reader of ``node`` has onnxruntime's blocked layout: a kernel would reorder it."""
+    """Whether the input or a reader of ``node`` has onnxruntime's blocked layout: it would be reordered."""
     before = node.inputs[0].producer() if node.inputs[0] is not None else None
     while before is not None and before.op_type in _FUSED_ACTIVATIONS:
         before = before.inputs[0].producer() if before.inputs[0] is not None else None

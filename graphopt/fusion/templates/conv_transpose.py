@@ -11,17 +11,17 @@ import math
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
-from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.template_policy import has_epilogue
+from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates.conv import MOST_EXTENT, is_fixed, typical_sizes
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Largest stride of an axis, and product of the strides of all axes but the last: tables of phases are computed
-#: in each run.
+#: Largest stride of an axis, and product of the strides of all axes but the last: tables of phases are
+#: computed in each run.
 _MOST_STRIDE, _MOST_PHASES = 4096, 64
 
-#: Minimum number of positions of the input, maximum number of weights of a group, and minimum number of filters of
-#: a group, for which kernels are faster.
+#: Minimum number of positions of the input, maximum number of weights of a group, and minimum number of its
+#: filters, for which kernels are faster.
 _MIN_POINTS, _MOST_WEIGHTS, _MIN_FILTERS = 64, 1 << 16, 8
 
 
@@ -50,8 +50,8 @@ class ConvTransposeParameters:
 def is_faster(match: Match, cx: Context) -> bool:
     """By the ratios measured with onnxruntime 1.31 on AVX-512, 1 thread; see docs/kernels.md.
 
-    onnxruntime multiplies matrices and adds up their elements: this is slow for few filters in a group and for
-    overlapping windows, and it has no epilogue.
+    onnxruntime multiplies matrices and adds up their elements: this is slow for few filters in a group and
+    for overlapping windows, and it has no epilogue.
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
@@ -111,8 +111,9 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvTransposeParameter
         sizes,
     )
     kernel = tuple(attributes.get("kernel_shape") or found.kernel)
-    per_axis = (found.strides, found.dilations, found.output_padding, kernel, found.output_shape or kernel)
-    if kernel != found.kernel or {len(values) for values in per_axis} != {rank} or len(found.pads) != 2 * rank:
+    per_axis = (found.strides, found.dilations, found.output_padding, kernel, sizes or kernel)
+    lengths = {len(values) for values in per_axis}
+    if kernel != found.kernel or lengths != {rank} or len(found.pads) != 2 * rank:
         raise CantFuse("its attributes contradict the shape of its weights")
     if min(*found.strides, *found.dilations) < 1 or min(*found.output_padding, *found.pads) < 0:
         raise CantFuse("its strides, dilations or pads are negative")

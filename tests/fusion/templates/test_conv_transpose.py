@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,13 +31,13 @@ class Case:
 
     x: tuple[int, ...]
     weights: tuple[int, ...]
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     after: str = ""
     bias: bool = True
 
 
 def _case(
-    x: tuple[int, ...], weights: tuple[int, ...], after: str = "", bias: bool = True, **kw: object
+    x: tuple[int, ...], weights: tuple[int, ...], after: str = "", bias: bool = True, **kw: Any
 ) -> Case:
     return Case(x, weights, kw, after, bias)
 
@@ -71,7 +72,7 @@ def _model(cases: list[Case], rng: np.random.Generator) -> onnx.ModelProto:
         constants.append(onnx.numpy_helper.from_array(weights.astype(np.float32), names[1]))
         if case.bias:
             names.append(f"b{index}")
-            values = rng.standard_normal(case.weights[1] * int(str(case.attributes.get("group", 1))))
+            values = rng.standard_normal(case.weights[1] * case.attributes.get("group", 1))
             constants.append(onnx.numpy_helper.from_array(values.astype(np.float32), names[2]))
         inputs.append(h.make_tensor_value_info(names[0], onnx.TensorProto.FLOAT, ["n", *case.x[1:]]))
         outputs.append(h.make_tensor_value_info(f"y{index}", onnx.TensorProto.FLOAT, None))
@@ -93,7 +94,7 @@ def _reference(
     w = tensors[f"w{index}"].astype(np.float64)
     rank = w.ndim - 2
     strides, dilations = (case.attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
-    more, group = case.attributes.get("output_padding", [0] * rank), int(case.attributes.get("group", 1))
+    more, group = case.attributes.get("output_padding", [0] * rank), case.attributes.get("group", 1)
     whole = [
         (size - 1) * s + (k - 1) * d + 1 + extra
         for size, s, d, k, extra in zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
@@ -113,9 +114,9 @@ def _reference(
         )
         rows = slice(part * filters, (part + 1) * filters)
         given = slice(part * channels, (part + 1) * channels)
-        y[(slice(None), rows, *window)] += np.einsum(
-            "cm,nc...->nm...", w[(given, slice(None), *tap)], x[:, given].astype(np.float64)
-        )
+        values: np.ndarray = x[:, given].astype(np.float64)
+        weights: np.ndarray = w[(given, slice(None), *tap)]
+        y[(slice(None), rows, *window)] += np.einsum("cm,nc...->nm...", weights, values)
     cropped = tuple(slice(at, at + out) for at, out in zip(before, shape[2:], strict=True))
     y = y[(slice(None), slice(None), *cropped)]
     if case.bias:
@@ -206,7 +207,7 @@ def test_empty_batch(built: tuple[onnx.ModelProto, bytes, tuple[str, ...]]) -> N
     ],
 )
 def test_sizes_that_onnxruntime_rejects_fail_with_a_message(
-    tmp_path: Path, attributes: dict[str, list[int]], width: int, is_valid: bool
+    tmp_path: Path, attributes: dict[str, Any], width: int, is_valid: bool
 ) -> None:
     graph = h.make_graph(
         [h.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)],

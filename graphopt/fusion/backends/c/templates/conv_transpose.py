@@ -57,9 +57,7 @@ class ConvTransposePrinter(TemplatePrinter):
     def functions(self) -> str:
         name, groups = self.name, self.parameters.groups
         found = (self.parameters.kernel, self.parameters.strides, self.parameters.dilations)
-        axes = ", ".join(
-            f"{{{', '.join(map(str, ((1,) * (3 - self.rank) + values)))}}}" for values in found
-        )
+        axes = ", ".join(f"{{{', '.join(map(str, ((1,) * (3 - self.rank) + values)))}}}" for values in found)
         sizes = f"&{name}_axes, {groups}, dims[0] / {groups}, dims[1]"
         return f"""\
 static const go_transposed_axes {name}_axes = {{{axes}}};

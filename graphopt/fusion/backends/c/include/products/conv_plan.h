@@ -271,7 +271,7 @@ GO_INLINE void go_conv_copy_row(float *to, int64_t count, const float *row, int6
 }
 
 /* The channels of an image that a chunk reads, padded; for vectors of positions, by residues of the stride. */
-static void go_conv_copy(const go_conv *c, const float *image, const int64_t *start, float *to) {
+__attribute__((unused)) static void go_conv_copy(const go_conv *c, const float *image, const int64_t *start, float *to) {
     int64_t step[3], size = c->in[0] * c->in[1] * c->in[2];
     for (int axis = 0; axis < 3; axis++) step[axis] = c->by_position ? c->stride[axis] : 1;
     for (int64_t channel = 0; channel < c->channels; channel++, image += size) {
