@@ -16,6 +16,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.ort_overlap import CONVOLUTIONS
 from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -29,13 +30,13 @@ _MIN_CHANNELS = 16
 _MIN_DEPTHWISE, _MOST_TAPS = 8, 128
 #: Minimum number of positions for which depthwise convolutions are faster than onnxruntime's.
 _MIN_POINTS = 196
-#: Operators with a blocked layout in onnxruntime, and activations that it fuses into convolutions.
-_BLOCKED = frozenset(
-    {"Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Concat"}
+#: Elementwise operators in onnxruntime's blocked layout, and those that become parts of them.
+_KEEPING_LAYOUT = frozenset(
+    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "QuickGelu"}
+    | {"Add", "Sum", "Mul"}
 )
-_FUSED_ACTIVATIONS = frozenset(
-    {"BatchNormalization", "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"}
-)
+#: Maximum number of neighbours that are examined for this layout.
+_MOST_NEIGHBOURS = 16
 #: Lanes of vectors with AVX-512.
 _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
@@ -103,14 +104,24 @@ def is_faster(match: Match, cx: Context) -> bool:
 
 
 def _is_between_blocked(node: ir.Node) -> bool:
-    """Whether the input or a reader of ``node`` has onnxruntime's blocked layout: it would be reordered."""
-    before = node.inputs[0].producer() if node.inputs[0] is not None else None
-    while before is not None and before.op_type in _FUSED_ACTIVATIONS:
-        before = before.inputs[0].producer() if before.inputs[0] is not None else None
-    readers = list(ir.readers(node.outputs[0]))
-    while len(readers) == 1 and readers[0].op_type in _FUSED_ACTIVATIONS:
-        readers = list(ir.readers(readers[0].outputs[0]))
-    return any(one is not None and one.op_type in _BLOCKED for one in (before, *readers))
+    """Whether onnxruntime may compute the input or a reader of ``node`` in its blocked layout."""
+    before = [value.producer() for value in node.inputs[:1] if value is not None]
+    pending = [(one, False) for one in before if one is not None]
+    pending += [(reader, True) for reader in ir.readers(node.outputs[0])]
+    for _ in range(_MOST_NEIGHBOURS):
+        if not pending:
+            return False
+        found, is_reader = pending.pop()
+        if found.op_type in CONVOLUTIONS or found.op_type == "Concat":
+            return True
+        if found.op_type not in _KEEPING_LAYOUT:
+            continue
+        if is_reader:
+            pending += [(reader, True) for reader in ir.readers(found.outputs[0])]
+        else:
+            producers = [value.producer() for value in found.inputs if value is not None]
+            pending += [(one, False) for one in producers if one is not None]
+    return True
 
 
 def is_fixed(value: ir.Value) -> bool:
