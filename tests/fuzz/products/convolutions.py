@@ -8,13 +8,17 @@ import numpy as np
 
 from tests.fuzz.products.epilogues import add_epilogue
 from tests.fuzz.products.product_graph import Dim, ProductGraph
+from tests.fuzz.products.transposed_convolutions import transposed_convolutions
 
 #: Largest size of the axes of signals, images and volumes.
 _LARGEST = {1: 300, 2: 40, 3: 12}
 
 
 def convolutions(g: ProductGraph) -> None:
-    """A convolution, now and then with a second one of the same operands or of the result."""
+    """A convolution, now and then transposed, or with a second one of the same operands or of the result."""
+    if g.chance(0.25):
+        transposed_convolutions(g)
+        return
     rank = g.pick(1, 2, 2, 2, 3)
     groups, inner, filters = _channels(g)
     kernel = [g.pick(1, 1, 2, 3, 3, 3, 4, 5, 7) for _ in range(rank)]
