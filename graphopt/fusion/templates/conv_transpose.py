@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_policy import has_epilogue
 from graphopt.fusion.template_table import Match, template
-from graphopt.fusion.templates.conv import MOST_EXTENT, is_fixed, typical_sizes
+from graphopt.fusion.templates.conv import MOST_EXTENT, typical_sizes
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Largest stride of an axis, and product of the strides of all axes but the last: tables of phases are
@@ -56,7 +58,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
     found: ConvTransposeParameters = match.parameters
-    if not is_fixed(weights) or cx.shape(match.results[0]) is None:
+    if cx.shape(match.results[0]) is None:
         return False
     shape = ir.all_ints(cx.shape(weights) or ())
     assert shape is not None
@@ -87,6 +89,10 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse(f"the shape of {weights.name!r} is not static")
     if not 3 <= len(dims) <= 5 or 0 in dims:
         raise CantFuse("no kernels for transposed convolutions of other than 1 to 3 dimensions")
+    tensor = ir.constant_of(weights)
+    if tensor is None or not np.isfinite(tensor.numpy()).all():
+        # the kernel multiplies them with padding, which onnxruntime leaves out
+        raise CantFuse(f"{weights.name!r} is computed, or not finite")
     if bias is not None and cx.rank(bias) != 1:
         raise CantFuse("the rank of its bias is wrong")
     parameters = _parameters(anchor, tuple(dims))
