@@ -58,8 +58,9 @@ def is_faster(match: Match, cx: Context) -> bool:
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
     found: ConvTransposeParameters = match.parameters
-    if cx.shape(match.results[0]) is None:
-        return False
+    tensor = ir.constant_of(weights)
+    if tensor is None or cx.shape(match.results[0]) is None or not np.isfinite(tensor.numpy()).all():
+        return False  # the kernel multiplies infinite weights with padding, which onnxruntime leaves out
     shape = ir.all_ints(cx.shape(weights) or ())
     assert shape is not None
     filters, points = shape[1], math.prod(typical_sizes(cx.shape(x))[2:])
@@ -89,10 +90,6 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse(f"the shape of {weights.name!r} is not static")
     if not 3 <= len(dims) <= 5 or 0 in dims:
         raise CantFuse("no kernels for transposed convolutions of other than 1 to 3 dimensions")
-    tensor = ir.constant_of(weights)
-    if tensor is None or not np.isfinite(tensor.numpy()).all():
-        # the kernel multiplies them with padding, which onnxruntime leaves out
-        raise CantFuse(f"{weights.name!r} is computed, or not finite")
     if bias is not None and cx.rank(bias) != 1:
         raise CantFuse("the rank of its bias is wrong")
     parameters = _parameters(anchor, tuple(dims))

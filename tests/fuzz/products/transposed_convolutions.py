@@ -14,7 +14,10 @@ _LARGEST = {1: 120, 2: 20, 3: 6}
 
 
 def transposed_convolutions(g: ProductGraph) -> None:
-    """A transposed convolution. Batches are not empty, for which onnxruntime may crash."""
+    """A transposed convolution.
+
+    Batches are not empty, for which onnxruntime may crash. Weights are finite: kernels multiply them with padding.
+    """
     rank = g.pick(1, 2, 2, 2, 3)
     groups = g.pick(1, 1, 1, 2, 3, 9)
     inner, filters = g.pick(1, 2, 3, 7, 16, 33), g.pick(1, 2, 4, 5, 9, 17)
@@ -29,7 +32,8 @@ def transposed_convolutions(g: ProductGraph) -> None:
     pads = attributes.get("pads", [0] * 2 * rank)
     space = [_size(g, rank, pads[axis] + pads[rank + axis]) for axis in range(rank)]
     batch = g.pick(1, 2, 3) if g.chance(0.5) else g.symbol(1, 2, 5, 3, 4)
-    weights = g.weight(groups * inner, filters, *kernel, scale=float(1 / np.sqrt(inner * np.prod(kernel))))
+    scale = float(1 / np.sqrt(inner * np.prod(kernel)))
+    weights = g.weight(groups * inner, filters, *kernel, scale=scale, may_be_special=False)
     operands = [g.input([batch, groups * inner, *space]), weights]
     if g.chance(0.6):
         operands.append(g.weight(groups * filters))
