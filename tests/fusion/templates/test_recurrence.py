@@ -36,6 +36,7 @@ def _cases() -> list[Case]:
             Case(op, (5, 2, 9, 16), given=("B", *state), attributes={"clip": 0.4}),
             Case(op, (4, 2, 3, 5), "reverse", ("B", "lens"), fixed=False),
             Case(op, (8, 1, 300, 24), outputs=("Y",), static=True),
+            Case(op, (37, 1, 20, 80), "bidirectional", ("B", "lens")),  # few inputs beside the states
             Case(op, (3, 2, 20, 600), "bidirectional", ("B", "lens")),  # threads share the products of a step
         ]
     found += [
