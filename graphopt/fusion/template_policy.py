@@ -23,8 +23,9 @@ from graphopt.util.lazy_dataclass import dataclass
 LEAST_GAIN = 0.95
 #: Least predicted ratio at which a template is no candidate for a race.
 RULED_OUT = 1.25
-#: Number of rows up to which products of few bits dequantize weights in registers.
+#: Number of rows up to which products belong to classes of few rows, as do those of an unknown number of rows.
 FEW_ROWS = 16
+_FEW_ROWS = "few rows"
 #: Name of the pass, for reports.
 _PASS = "fuse-groups"
 #: Operators with common figures, by their qualified names.
@@ -108,8 +109,6 @@ def shape_class(match: Match, cx: Context) -> ShapeClass | None:
     op = _FIGURES_OF.get(name, name)
     cost = cost_of(anchor, cx.facts)
     operations = None if cost is None or cost.flops is None else typical_size(cost.flops)
-    if op == "MatMulNBits" and cost is not None and not isinstance(cost.flops, int):
-        operations = None  # the number of rows is unknown: that of the figures
     case = {
         "Conv": _conv_case,
         "MatMul": _product_case,
@@ -119,6 +118,8 @@ def shape_class(match: Match, cx: Context) -> ShapeClass | None:
         "RNN": _recurrent_case,
     }.get(op)
     text = "" if case is None else case(anchor, cx)
+    if _FEW_ROWS in text and cost is not None and not isinstance(cost.flops, int):
+        operations = None  # a typical size is that of many rows
     if match.template == "pointwise":  # the figures of the convolution do not contain the operators before it
         text += ", with operators before it"
     return ShapeClass(template_name(op), text, dtype, operations)
@@ -150,15 +151,17 @@ def _product_case(node: ir.Node, cx: Context) -> str:
     Templates read transposed operands in place.
     """
     shape, right = _dims(node.outputs[0], cx), node.inputs[1]
-    rows = shape[:-1] if right is not None and cx.rank(right) == 2 else shape[-2:-1]
+    rows = product(shape[:-1] if right is not None and cx.rank(right) == 2 else shape[-2:-1])
     if shape[-1:] == (1,):
         return "column"
-    if product(rows) == 1:
-        return "row"
     if right is None or not _is_constant(right):
         before = [value.producer() for value in node.inputs[:2] if value is not None]
         is_transposed = any(one is not None and one.op_type == "Transpose" for one in before)
-        return "computed, transposed" if is_transposed else "computed"
+        if is_transposed:
+            return "computed, transposed"
+        return "computed" if isinstance(rows, int) and rows > FEW_ROWS else f"computed, {_FEW_ROWS}"
+    if rows == 1:
+        return "row"
     return "constant, epilogue" if has_epilogue(node) else "constant"
 
 
@@ -191,7 +194,7 @@ def _low_bits_case(node: ir.Node, cx: Context) -> str:
     elif is_int8 or (isinstance(rows, int) and rows > FEW_ROWS):
         name = "rows"
     else:
-        name = "few rows"
+        name = _FEW_ROWS
     return f"{4 if bits is None else bits.as_int()} bits, {name}{' of int8' if is_int8 else ''}"
 
 

@@ -176,9 +176,12 @@ TEMPLATE_CASES: tuple[TemplateCase, ...] = (
     TemplateCase("MatMul", "constant, epilogue", _product_and_gelu, (
         ((16, 256), (256, 256)), ((64, 256), (256, 1024)), ((128, 768), (768, 3072)),
     )),
+    TemplateCase("MatMul", "computed, few rows", _product, (
+        ((4, 1, 128), (4, 128, 64), False), ((4, 4, 128), (4, 128, 64), False),
+        ((4, 16, 512), (4, 512, 64), False),
+    )),
     TemplateCase("MatMul", "computed", _product, (
-        ((4, 8, 64), (4, 64, 8), False), ((4, 64, 64), (4, 64, 64), False),
-        ((12, 128, 64), (12, 64, 128), False),
+        ((4, 64, 64), (4, 64, 64), False), ((12, 128, 64), (12, 64, 128), False),
     )),
     TemplateCase("MatMul", "constant", _quantized, (
         (16, 256, 256), (64, 256, 1024), (128, 768, 3072),

@@ -74,9 +74,11 @@ def test_classes_of_convolutions(x: str, w: str, attributes: str, case: str) -> 
     ("a", "b", "case", "operations"),
     [
         ("64,32", "32,1", "column", 2 * 64 * 32),
-        ("1,32", "32,16", "row", 2 * 32 * 16),
-        ("4,8,32", "4,32,8", "computed", 2 * 4 * 8 * 32 * 8),
-        ("8,32", "32,16", "computed", 2 * 8 * 32 * 16),
+        ("1,32", "32,16", "computed, few rows", 2 * 32 * 16),
+        ("4,8,32", "4,32,8", "computed, few rows", 2 * 4 * 8 * 32 * 8),
+        ("4,20,32", "4,32,8", "computed", 2 * 4 * 20 * 32 * 8),
+        ("8,32", "32,16", "computed, few rows", 2 * 8 * 32 * 16),
+        ("M,32", "32,16", "computed, few rows", None),
     ],
 )
 def test_classes_of_products(a: str, b: str, case: str, operations: int) -> None:

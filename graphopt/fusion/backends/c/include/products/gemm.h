@@ -12,6 +12,7 @@
 #ifndef GO_GEMM_CACHED
 #define GO_GEMM_CACHED (1 << 17) /* elements of an operand that stay in a core's cache */
 #endif
+#define GO_GEMM_COPIED (1 << 13) /* elements of B that are copied and used at a time: they stay in the first cache */
 #define GO_GEMM_BLOCK (8 * GO_GEMM_ROWS) /* rows of a chunk of work, at most */
 #ifndef GO_GEMM_GROUP
 #define GO_GEMM_GROUP 512
@@ -33,30 +34,56 @@ typedef struct {
 
 typedef void go_gemm_finish(void *data, int64_t at, int64_t count, const void *values);
 
-/* to[j][i] = from[i][j] for `rows` rows of `from` and `columns` of them, in blocks that stay in a cache. */
+/* to[j][i] = from[i][j] for a square of GO_GEMM_SQUARE rows and columns, in registers. */
+#if GO_LEVEL >= 3
+#define GO_GEMM_SQUARE 8
+GO_INLINE void go_gemm_square(const float *from, int64_t from_m, float *to, int64_t to_m) {
+    __m256 x[8], y[8];
+    GO_UNROLL for (int i = 0; i < 8; i++) x[i] = _mm256_loadu_ps(from + i * from_m);
+    GO_UNROLL for (int i = 0; i < 8; i += 2) {
+        y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    GO_UNROLL for (int i = 0; i < 8; i += 4) /* x[i + q] has column q of four rows in each half */
+        GO_UNROLL for (int q = 0; q < 4; q++)
+            x[i + q] = q % 2 ? _mm256_shuffle_ps(y[i + q / 2], y[i + q / 2 + 2], 0xee)
+                             : _mm256_shuffle_ps(y[i + q / 2], y[i + q / 2 + 2], 0x44);
+    GO_UNROLL for (int q = 0; q < 4; q++) {
+        _mm256_storeu_ps(to + q * to_m, _mm256_permute2f128_ps(x[q], x[q + 4], 0x20));
+        _mm256_storeu_ps(to + (q + 4) * to_m, _mm256_permute2f128_ps(x[q], x[q + 4], 0x31));
+    }
+}
+#elif GO_LEVEL == 2
+#define GO_GEMM_SQUARE 4
+GO_INLINE void go_gemm_square(const float *from, int64_t from_m, float *to, int64_t to_m) {
+    __m128 x[4];
+    GO_UNROLL for (int i = 0; i < 4; i++) x[i] = _mm_loadu_ps(from + i * from_m);
+    _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
+    GO_UNROLL for (int i = 0; i < 4; i++) _mm_storeu_ps(to + i * to_m, x[i]);
+}
+#else
+#define GO_GEMM_SQUARE 1
+GO_INLINE void go_gemm_square(const float *from, int64_t from_m, float *to, int64_t to_m) {
+    (void)from_m, (void)to_m;
+    *to = *from;
+}
+#endif
+
+/* The same for `rows` rows and `columns` columns, in blocks that stay in a cache. */
 #define GO_GEMM_TRANSPOSED 64 /* columns of a block */
-__attribute__((unused)) static void go_gemm_transpose(int64_t rows, int64_t columns, const float *from, int64_t from_m,
-                                                      float *to, int64_t to_m) {
+GO_NOINLINE void go_gemm_transpose(int64_t rows, int64_t columns, const float *from, int64_t from_m, float *to,
+                                   int64_t to_m) {
+    const int square = GO_GEMM_SQUARE;
     for (int64_t start = 0; start < columns; start += GO_GEMM_TRANSPOSED) {
         const int64_t stop = columns - start < GO_GEMM_TRANSPOSED ? columns : start + GO_GEMM_TRANSPOSED;
         int64_t i = 0;
-#if GO_LEVEL >= 2
-        for (; i + 4 <= rows; i += 4) {
-            const float *const a = from + i * from_m;
+        for (; i + square <= rows; i += square) {
             int64_t j = start;
-            for (; j + 4 <= stop; j += 4) {
-                __m128 x = _mm_loadu_ps(a + j), y = _mm_loadu_ps(a + from_m + j);
-                __m128 z = _mm_loadu_ps(a + 2 * from_m + j), w = _mm_loadu_ps(a + 3 * from_m + j);
-                _MM_TRANSPOSE4_PS(x, y, z, w);
-                _mm_storeu_ps(to + j * to_m + i, x);
-                _mm_storeu_ps(to + (j + 1) * to_m + i, y);
-                _mm_storeu_ps(to + (j + 2) * to_m + i, z);
-                _mm_storeu_ps(to + (j + 3) * to_m + i, w);
-            }
+            for (; j + square <= stop; j += square)
+                go_gemm_square(from + i * from_m + j, from_m, to + j * to_m + i, to_m);
             for (; j < stop; j++)
-                for (int64_t p = 0; p < 4; p++) to[j * to_m + i + p] = a[p * from_m + j];
+                for (int64_t p = i; p < i + square; p++) to[j * to_m + p] = from[p * from_m + j];
         }
-#endif
         for (; i < rows; i++)
             for (int64_t j = start; j < stop; j++) to[j * to_m + i] = from[i * from_m + j];
     }
@@ -127,7 +154,9 @@ GO_INLINE void go_gemm_swap(int64_t *a, int64_t *b) {
     *b = c;
 }
 
-GO_INLINE int go_gemm_is_dots(const go_gemm *g) { return g->b_k == 1 && !g->b_panel && g->m <= 4 && g->k > 1; }
+GO_INLINE int go_gemm_is_dots(const go_gemm *g) {
+    return g->b_k == 1 && !g->b_panel && g->m <= (g->k < 128 ? 2 : 4) && g->k > 1;
+}
 /* Rows of a large B that are far apart: caches do not fetch a few columns of them ahead. */
 GO_INLINE int go_gemm_is_far(const go_gemm *g) {
     const int is_large = g->m <= 2 || (double)g->k * (double)g->n > 4 * GO_GEMM_CACHED;
@@ -195,7 +224,9 @@ GO_INLINE void go_gemm_scale(const go_gemm *g, int64_t row, int64_t column, int6
     const float *const c = g->c ? g->c + row * g->c_m + column * g->c_n : NULL;
     const f32_w alpha = splat_f32_w(g->alpha), beta = splat_f32_w(g->beta);
     const f32_w one = splat_f32_w(c && !g->c_n ? *c : 0);
-    for (int64_t j = 0; j < count; j += LANES_w) {
+    int64_t j = 0;
+    for (; !c && j + LANES_w <= count; j += LANES_w) store_f32_w(values + j, load_f32_w(values + j) * alpha);
+    for (; j < count; j += LANES_w) {
         const int m = count - j < LANES_w ? (int)(count - j) : LANES_w;
         f32_w x = load_part_f32_w(values + j, m) * alpha;
         if (c) {
@@ -214,7 +245,8 @@ typedef struct {
 
 /* Columns whose part of B stays in a core's cache. */
 GO_INLINE int64_t go_gemm_group(const go_gemm *g) {
-    int64_t group = GO_GEMM_CACHED / (g->k > 0 ? g->k : 1) / GO_GEMM_WIDE * GO_GEMM_WIDE;
+    const int64_t cached = go_gemm_copies_b(g) ? GO_GEMM_COPIED : GO_GEMM_CACHED;
+    int64_t group = cached / (g->k > 0 ? g->k : 1) / GO_GEMM_WIDE * GO_GEMM_WIDE;
     if (group < 4 * GO_GEMM_WIDE) group = 4 * GO_GEMM_WIDE;
     return group > GO_GEMM_GROUP ? GO_GEMM_GROUP : group;
 }
@@ -258,7 +290,7 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
         for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
             const int64_t some = (rows - done + tiles - 1) / tiles; /* tiles of about equal size */
             const int64_t at = (item * g->m + row + done) * g->n + j;
-            const int is_direct = g->out && !is_scaled;
+            const int is_direct = g->out != NULL;
             float *const c = is_direct ? g->out + at : memory->c;
             const int64_t c_m = is_direct ? g->n : count;
             const float *const x = a + done * a_m;
@@ -269,7 +301,7 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
             } else {
                 go_gemm_row(some, count, k, x, a_m, from, b_k, b_panel, bias, c, c_m);
             }
-            for (int64_t i = 0; is_scaled && i < some; i++) go_gemm_scale(g, row + done + i, j, count, c + i * count);
+            for (int64_t i = 0; is_scaled && i < some; i++) go_gemm_scale(g, row + done + i, j, count, c + i * c_m);
             if (!is_direct) {
                 if (count == g->n) finish(data, at, some * count, c);
                 else
@@ -290,7 +322,7 @@ GO_INLINE void go_gemm_chunk(const go_gemm *g, size_t chunk, go_gemm_finish *fin
     const int64_t group = columns < go_gemm_group(g) ? columns : go_gemm_group(g), k = g->k;
     const int64_t wide = (group + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE * GO_GEMM_WIDE;
     const int64_t a = go_gemm_copies_a(g) ? rows * (k + 3 * LANES_w) : 0, b = go_gemm_copies_b(g) ? wide * k : 0;
-    const int64_t c = g->out && !g->c && g->alpha == 1 ? 0 : group * (rows < GO_GEMM_ROWS ? rows : GO_GEMM_ROWS);
+    const int64_t c = g->out ? 0 : group * (rows < GO_GEMM_ROWS ? rows : GO_GEMM_ROWS);
     go_gemm_memory memory = {NULL, NULL, NULL};
     float *all = NULL;
     if (a + b + c > 0) {
