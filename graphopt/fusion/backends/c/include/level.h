@@ -51,6 +51,13 @@
 #define GO_JOIN_(a, b) a##b
 #define GO_JOIN(a, b) GO_JOIN_(a, b)
 
+/* a / b, rounded up, and a, rounded up to a multiple of b; for b > 0. */
+GO_INLINE int64_t go_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+GO_INLINE int64_t go_round_up(int64_t a, int64_t b) { return go_ceil_div(a, b) * b; }
+
+/* The first line in memory at or after `p`. */
+GO_INLINE void *go_next_line(void *p) { return (void *)(((uintptr_t)p + GO_LINE - 1) / GO_LINE * GO_LINE); }
+
 /* n elements out of 0 ... 63 bytes, in powers of two. */
 GO_INLINE void go_copy_part(void *to, const void *from, size_t n) {
     char *t = to;

@@ -92,7 +92,7 @@ GO_NOINLINE void go_gemm_transpose(int64_t rows, int64_t columns, const float *f
 /* The size of a packed B [k, n], in bytes, and its packing; b_k and b_n are the strides of B. */
 __attribute__((unused)) static size_t go_gemm_packed_size(int64_t k, int64_t n) {
     if (n == 1) return (size_t)k * sizeof(float);
-    return (size_t)((n + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE * GO_GEMM_WIDE * k) * sizeof(float);
+    return (size_t)(go_round_up(n, GO_GEMM_WIDE) * k) * sizeof(float);
 }
 __attribute__((unused)) static void go_gemm_pack(const float *b, int64_t k, int64_t n, int64_t b_k, int64_t b_n,
                                                  float *to) {
@@ -198,17 +198,17 @@ __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
     const double each = (double)GO_GEMM_CHUNK / (double)k;
     int64_t columns = (double)rows * (double)n <= 2 * each ? n : (int64_t)(each / (double)rows);
     const int64_t step = 4 * GO_GEMM_WIDE;
-    columns = columns < step ? step : (columns + step - 1) / step * step;
+    columns = columns < step ? step : go_round_up(columns, step);
     if (columns > n) columns = n;
-    while (rows > GO_GEMM_ROWS && ((m + rows - 1) / rows) * ((n + columns - 1) / columns) * batches < 8 &&
+    while (rows > GO_GEMM_ROWS && go_ceil_div(m, rows) * go_ceil_div(n, columns) * batches < 8 &&
            (double)rows * (double)columns > each)
         rows = (rows / GO_GEMM_ROWS + 1) / 2 * GO_GEMM_ROWS;
-    g->row_blocks = (m + rows - 1) / rows;
-    const int64_t tiles = (m + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; /* blocks of about equal size */
-    g->rows = g->row_blocks == 1 ? m : (tiles + g->row_blocks - 1) / g->row_blocks * GO_GEMM_ROWS;
-    g->row_blocks = (m + g->rows - 1) / g->rows;
+    g->row_blocks = go_ceil_div(m, rows);
+    const int64_t tiles = go_ceil_div(m, GO_GEMM_ROWS); /* blocks of about equal size */
+    g->rows = g->row_blocks == 1 ? m : go_ceil_div(tiles, g->row_blocks) * GO_GEMM_ROWS;
+    g->row_blocks = go_ceil_div(m, g->rows);
     g->columns = columns;
-    g->column_blocks = (n + columns - 1) / columns;
+    g->column_blocks = go_ceil_div(n, columns);
     /* Several items of a batch make a chunk if they are small. */
     g->items = 1;
     if (g->row_blocks == 1 && g->column_blocks == 1) {
@@ -216,7 +216,7 @@ __attribute__((unused)) static size_t go_gemm_plan(go_gemm *g) {
         g->items = items >= (double)batches ? batches : items >= 2 ? (int64_t)items : 1;
     }
     g->total = batches;
-    return (size_t)((batches + g->items - 1) / g->items * g->row_blocks * g->column_blocks);
+    return (size_t)(go_ceil_div(batches, g->items) * g->row_blocks * g->column_blocks);
 }
 
 /* values = alpha values + beta C0, for some columns of a row. */
@@ -260,7 +260,7 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
     int64_t a_m = g->a_m;
     a += row * a_m;
     if (memory->a) {
-        const int64_t ahead = (k + 2 * LANES_w - 1) / LANES_w * LANES_w; /* at least LANES_w, and no multiple of 2 KB */
+        const int64_t ahead = go_round_up(k + LANES_w, LANES_w); /* at least LANES_w, and no multiple of 2 KB */
         const int64_t to_m = ahead % 512 ? ahead : ahead + LANES_w;
         if (a_m == 1 && rows > 1) go_gemm_transpose(k, rows, a, g->a_k, memory->a, to_m);
         else
@@ -287,8 +287,8 @@ GO_INLINE void go_gemm_block(const go_gemm *g, const go_gemm_memory *memory, con
         }
         const float *const bias = g->bias ? g->bias + j : NULL;
         int64_t done = 0;
-        for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
-            const int64_t some = (rows - done + tiles - 1) / tiles; /* tiles of about equal size */
+        for (int64_t tiles = go_ceil_div(rows, GO_GEMM_ROWS); tiles > 0; tiles--) {
+            const int64_t some = go_ceil_div(rows - done, tiles); /* tiles of about equal size */
             const int64_t at = (item * g->m + row + done) * g->n + j;
             const int is_direct = g->out != NULL;
             float *const c = is_direct ? g->out + at : memory->c;
@@ -320,7 +320,7 @@ GO_INLINE void go_gemm_chunk(const go_gemm *g, size_t chunk, go_gemm_finish *fin
     const int64_t rows = g->m - row < g->rows ? g->m - row : g->rows;
     const int64_t columns = g->n - column < g->columns ? g->n - column : g->columns;
     const int64_t group = columns < go_gemm_group(g) ? columns : go_gemm_group(g), k = g->k;
-    const int64_t wide = (group + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE * GO_GEMM_WIDE;
+    const int64_t wide = go_round_up(group, GO_GEMM_WIDE);
     const int64_t a = go_gemm_copies_a(g) ? rows * (k + 3 * LANES_w) : 0, b = go_gemm_copies_b(g) ? wide * k : 0;
     const int64_t c = g->out ? 0 : group * (rows < GO_GEMM_ROWS ? rows : GO_GEMM_ROWS);
     go_gemm_memory memory = {NULL, NULL, NULL};
@@ -331,7 +331,7 @@ GO_INLINE void go_gemm_chunk(const go_gemm *g, size_t chunk, go_gemm_finish *fin
             __atomic_store_n(failed, 1, __ATOMIC_RELAXED);
             return;
         }
-        float *const aligned = (float *)(((uintptr_t)all + GO_LINE - 1) / GO_LINE * GO_LINE);
+        float *const aligned = go_next_line(all);
         memory.b = b ? aligned : NULL;
         memory.c = c ? aligned + b : NULL;
         memory.a = a ? aligned + b + c : NULL;

@@ -12,8 +12,8 @@
 /* c = a b, or c + a b, for one panel. */
 GO_NOINLINE void go_low_panel(int64_t rows, const float *a, int64_t a_step, const float *b, int64_t depth, float *c,
                             int64_t c_step, int adds) {
-    for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
-        const int64_t some = (rows + tiles - 1) / tiles; /* tiles of about equal size */
+    for (int64_t tiles = go_ceil_div(rows, GO_GEMM_ROWS); tiles > 0; tiles--) {
+        const int64_t some = go_ceil_div(rows, tiles); /* tiles of about equal size */
         go_gemm_tiles[some][2](depth, a, a_step, b, GO_LOW_COLUMNS, 0, NULL, c, c_step, LANES_w, adds);
         rows -= some, a += some * a_step, c += some * c_step;
     }
@@ -36,11 +36,11 @@ typedef struct {
 
 /* Parts of a product of `rows` and `columns`. */
 GO_INLINE int64_t go_low_parts(int64_t rows, int64_t columns) {
-    return (rows + GO_LOW_BLOCK - 1) / GO_LOW_BLOCK * ((columns + GO_LOW_WIDTH - 1) / GO_LOW_WIDTH);
+    return go_ceil_div(rows, GO_LOW_BLOCK) * go_ceil_div(columns, GO_LOW_WIDTH);
 }
 
 GO_INLINE go_low_part go_low_part_at(int64_t index, int64_t rows, int64_t columns, int64_t depth, int64_t block) {
-    const int64_t across = (columns + GO_LOW_WIDTH - 1) / GO_LOW_WIDTH;
+    const int64_t across = go_ceil_div(columns, GO_LOW_WIDTH);
     const int64_t i = index / across * GO_LOW_BLOCK, j = index % across * GO_LOW_WIDTH;
     return (go_low_part){i, rows - i < GO_LOW_BLOCK ? rows - i : GO_LOW_BLOCK,
                          j, columns - j < GO_LOW_WIDTH ? columns - j : GO_LOW_WIDTH, depth, block, 0, columns};
@@ -59,11 +59,11 @@ GO_NOINLINE int go_low_product(const void *operands, const go_low_part *part, go
                              go_low_load_panel load_panel, const float *bias, go_low_finish finish, void *run) {
     const int64_t block = part->block < part->depth ? part->block : part->depth;
     const int64_t a_step = block + GO_LOW_PAD;
-    const int64_t c_step = (part->columns + GO_LOW_COLUMNS - 1) / GO_LOW_COLUMNS * GO_LOW_COLUMNS + GO_LOW_PAD;
+    const int64_t c_step = go_round_up(part->columns, GO_LOW_COLUMNS) + GO_LOW_PAD;
     const size_t count = (size_t)(part->rows * (a_step + c_step) + block * GO_LOW_COLUMNS);
-    char *memory = malloc(count * sizeof(float) + 64);
+    char *memory = malloc(count * sizeof(float) + GO_LINE);
     if (memory == NULL) return 0;
-    float *const b = (float *)(memory + (64 - (uintptr_t)memory % 64));
+    float *const b = go_next_line(memory);
     float *const a = b + block * GO_LOW_COLUMNS, *const c = a + part->rows * a_step;
     if (part->depth == 0) memset(c, 0, (size_t)(part->rows * c_step) * sizeof *c);
     for (int64_t k = 0; k < part->depth; k += block) {

@@ -5,7 +5,7 @@
    Packed, a panel of GO_LOW_COLUMNS columns has its values of one k one after the other: for 4 bits, the low halves are
    the first half of the columns. Scales and zero points are floats, for each panel and block. Columns beyond the last
    one have scales of 0. */
-GO_INLINE int64_t go_nbits_panels(int64_t columns) { return (columns + GO_LOW_COLUMNS - 1) / GO_LOW_COLUMNS; }
+GO_INLINE int64_t go_nbits_panels(int64_t columns) { return go_ceil_div(columns, GO_LOW_COLUMNS); }
 
 /* Bytes of a panel for one k. */
 GO_INLINE int64_t go_nbits_row(int bits) { return bits == 4 ? GO_LOW_COLUMNS / 2 : GO_LOW_COLUMNS; }
@@ -243,7 +243,7 @@ GO_NOINLINE int go_nbits_product(const go_nbits *product, int64_t index, go_low_
         const int64_t depth = product->depth - k < step ? product->depth - k : step;
         if (is_copied) go_nbits_load_rows(product, 0, rows, k, depth, copy, a_m);
         for (int64_t j = 0; j < part.columns; j += GO_LOW_COLUMNS)
-            tiles[rows](product, (part.first_column + j) / GO_LOW_COLUMNS, k / size, (depth + size - 1) / size,
+            tiles[rows](product, (part.first_column + j) / GO_LOW_COLUMNS, k / size, go_ceil_div(depth, size),
                         is_copied ? copy : product->a, a_m, c + j);
     }
     for (int64_t i = 0; i < rows; i++) {

@@ -126,12 +126,12 @@ GO_NOINLINE void go_nbits_float_row(const go_nbits *product, int bits, const flo
 GO_NOINLINE int go_nbits_integers(const go_nbits *product, int bits, int64_t index, go_low_finish finish, void *run) {
     const go_low_part part = go_low_part_at(index, product->rows, product->columns, product->depth, 0);
     const int64_t depth = product->blocks * product->size, a_step = depth + 64;
-    const int64_t c_step = (part.columns + 31) / 32 * 32 + 16;
+    const int64_t c_step = go_round_up(part.columns, 32) + 16;
     const size_t panel_bytes = (size_t)depth * 32, sums_bytes = (size_t)product->blocks * 32 * 4;
     const size_t floats = (size_t)(part.rows * (c_step + product->blocks + 1)) * sizeof(float);
     char *memory = malloc(panel_bytes + sums_bytes + floats + (size_t)(part.rows * a_step) + 64);
     if (memory == NULL) return 0;
-    int8_t *const panel = (int8_t *)(memory + (64 - (uintptr_t)memory % 64));
+    int8_t *const panel = go_next_line(memory);
     int32_t *const sums = (int32_t *)(panel + panel_bytes);
     float *const c = (float *)((char *)sums + sums_bytes), *const row_scales = c + part.rows * c_step;
     float *const finite = row_scales + part.rows * product->blocks;
