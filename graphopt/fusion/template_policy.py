@@ -23,7 +23,7 @@ from graphopt.util.lazy_dataclass import dataclass
 LEAST_GAIN = 0.95
 #: Least predicted ratio at which a template is no candidate for a race.
 RULED_OUT = 1.25
-#: Number of rows up to which products belong to classes of few rows, as do those of an unknown number of rows.
+#: Largest number of rows in classes of few rows, to which products of unknown numbers of rows belong as well.
 FEW_ROWS = 16
 _FEW_ROWS = "few rows"
 #: Name of the pass, for reports.
