@@ -89,7 +89,7 @@ class RecurrenceParameters:
 def _is_faster(match: Match, cx: Context) -> bool:
     """Whether weights are packed once per session, and the kernel was faster at such sizes.
 
-    Relative to onnxruntime 1.31 with AVX-512, the kernel takes 0.81 to 0.88 times the time for LSTM of one
+    Relative to onnxruntime 1.31 with AVX-512, the kernel takes 0.71 to 0.83 times the time for LSTM of one
     row, 0.63 to 0.82 for GRU and 0.3 to 0.6 for RNN. LSTM of several rows and many units runs near the peak
     in both, and onnxruntime divides two or three rows of one direction between threads.
     """
