@@ -91,12 +91,14 @@ _IN_PYTHON = {
     "--fuser": "fuser",
     "--input": "inputs",
     "--input-shape": "inputs",
+    "--no-zip": "archive=False",
     "--passes": "pipeline",
     "--pipeline": "pipeline",
     "--tune": "tune",
     "--variants": "most",
     "--weights": "weights",
     "--wrt": "wrt",
+    "--zip": "archive=True",
 }
 #: A whole command, which is unchanged; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; the
 #: place of weights; any other flag.

@@ -346,7 +346,7 @@ def test_bundle_is_not_replaced_by_the_other_form(invoke: Invoke, model: str, ol
     assert refused.status == 2 and refused.err.splitlines() == [
         f"graphopt: m.gopt is a bundle in the form of a {'zip file' if before else 'folder'},"
         " and can't be replaced by another form",
-        f"hint: {old}, or name another path with -o",
+        f"hint: {old}, or another path",
     ]
     assert Path("m.gopt").is_file() == before
     assert invoke("compile", model, "--no-verify", old).status == 0

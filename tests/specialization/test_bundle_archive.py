@@ -247,10 +247,10 @@ def test_forms_do_not_replace_each_other(made: Path, tmp_path: Path) -> None:
     path.write_bytes(made.read_bytes())
     with pytest.raises(UsageError, match="form of a zip file") as caught:
         graphopt.aot_compile(parse(MODEL), path, verify=False)
-    assert caught.value.hint == "--zip, or name another path with -o"
+    assert caught.value.__notes__ == ["hint: archive=True, or another path"]
     path.unlink()
     graphopt.aot_compile(parse(MODEL), path, verify=False)
     with pytest.raises(UsageError, match="form of a folder") as caught:
         graphopt.aot_compile(parse(MODEL), path, archive=True, verify=False)
-    assert caught.value.hint == "--no-zip, or name another path with -o"
+    assert caught.value.__notes__ == ["hint: archive=False, or another path"]
     assert Bundle(path).check()

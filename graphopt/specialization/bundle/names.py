@@ -52,7 +52,7 @@ def check_form(target: Path, *, archive: bool) -> None:
         form, option = ("zip file", "--zip") if target.is_file() else ("folder", "--no-zip")
         raise UsageError(
             f"{target} is a bundle in the form of a {form}, and can't be replaced by another form",
-            hint=f"{option}, or name another path with -o",
+            hint=f"{option}, or another path",
         )
 
 
