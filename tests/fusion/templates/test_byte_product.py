@@ -165,14 +165,24 @@ def test_sums_of_the_largest_bytes_do_not_saturate(products: Any, level: int) ->
 
 
 @pytest.mark.parametrize("level", cpu_levels())
-@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e-40])
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e-40, np.nan, np.inf, -np.inf])
 def test_ranges_of_one_number_are_quantized_as_by_onnxruntime(
     products: Any, level: int, value: float
 ) -> None:
     made, _ = products
     feeds = _feeds((1, 3))
     feeds["a7"][:] = value
-    assert (made.run(feeds, level, 1)["z7"] == made.run_plain(feeds)["z7"]).all()
+    np.testing.assert_array_equal(made.run(feeds, level, 1)["z7"], made.run_plain(feeds)["z7"])
+
+
+@pytest.mark.parametrize("level", cpu_levels())
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_ranges_are_quantized_as_by_onnxruntime(products: Any, level: int, value: float) -> None:
+    made, _ = products
+    feeds = _feeds((1, 3))
+    feeds["a8"][0, 1, 7] = value
+    found, expected = (run["y8"] for run in (made.run(feeds, level, 1), made.run_plain(feeds)))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("kind", "is_taken"), [("uu", True), ("ii", True), ("ui", False)])

@@ -52,13 +52,13 @@ GO_INLINE int64_t go_byte_slices(const go_byte_product *p) {
     return found < 1 ? 1 : found < 64 ? found : 64;
 }
 
-/* The range of a slice of floats. */
+/* The range of a slice of floats without its NaN, from infinity down to -infinity if there are no numbers. */
 GO_NOINLINE void go_byte_range(void *product, size_t slice) {
     go_byte_product *const p = product;
     const int64_t count = p->batches * p->rows * p->depth, slices = go_byte_slices(p);
     const float *const a = p->a;
     f32_w low[4], high[4];
-    for (int i = 0; i < 4; i++) low[i] = high[i] = splat_f32_w(0); /* 0 is in the range */
+    for (int i = 0; i < 4; i++) low[i] = splat_f32_w(__builtin_inff()), high[i] = -low[i];
     int64_t at = count * (int64_t)slice / slices;
     const int64_t stop = count * ((int64_t)slice + 1) / slices;
     for (; at + 4 * LANES_w <= stop; at += 4 * LANES_w)
@@ -67,7 +67,7 @@ GO_NOINLINE void go_byte_range(void *product, size_t slice) {
             low[i] = less_w(x, low[i]);
             high[i] = more_w(x, high[i]);
         }
-    float least = 0, most = 0;
+    float least = __builtin_inff(), most = -least;
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < LANES_w; j++) {
             least = low[i][j] < least ? low[i][j] : least;
@@ -80,16 +80,19 @@ GO_NOINLINE void go_byte_range(void *product, size_t slice) {
     p->low[slice] = least, p->high[slice] = most;
 }
 
-/* The scale and zero point of A, after all slices. */
+/* The scale and zero point of A, after all slices; as in onnxruntime, the scale of NaN alone is NaN, and the zero point
+   is 255 if it has no value. */
 GO_NOINLINE void go_byte_scale(go_byte_product *p) {
-    float least = 0, most = 0;
+    float least = __builtin_inff(), most = -least;
     for (int64_t i = 0; i < go_byte_slices(p); i++) {
         least = p->low[i] < least ? p->low[i] : least;
         most = p->high[i] > most ? p->high[i] : most;
     }
-    p->own_scale = least == most ? 1 : (most - least) / 255;
+    const int is_nan = least > most && p->depth > 0;
+    least = least < 0 ? least : 0, most = most > 0 ? most : 0; /* 0 is in the range */
+    p->own_scale = is_nan ? __builtin_nanf("") : least == most ? 1 : (most - least) / 255;
     const float zero = 0 - least / p->own_scale;
-    p->own_zero = (int32_t)__builtin_rintf(!(zero > 0) ? 0 : zero < 255 ? zero : 255);
+    p->own_zero = (int32_t)__builtin_rintf(!(zero < 255) ? 255 : zero > 0 ? zero : 0);
 }
 
 /* A row of floats as groups. */
