@@ -79,6 +79,7 @@ CASES = [
     Case(_GROUPED, (1, 9, 300), (6, 2), 16, attributes=(("softcap", 2.0), ("scale", 0.4))),
     Case(_GROUPED, (1, 9, 600), (6, 2), 16, attributes=(("local_window_size", 5),)),
     Case(_GROUPED, (2, 6, None), (4, 2), 16, used=(2, 5), packed=True, turned=8),
+    Case(_GROUPED, (2, 6, None), (4, 2), 16, used=(2, 5), attributes=(("local_window_size", 2),)),
 ]
 
 
@@ -223,10 +224,11 @@ def _reference(case: Case, feeds: dict[str, np.ndarray], index: int) -> Iterator
             hidden = np.broadcast_to(key >= used, scores.shape)
             if case.causal or case.op == _GROUPED:
                 end = np.minimum(place + 1, used)
-                hidden = (key >= end) | (window > 0) & (key < end - window)
-            scores = np.where(hidden, -np.inf, scores)
-            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            result[b, head] = weights / weights.sum(axis=-1, keepdims=True) @ two
+                hidden = (key >= end) | (window > 0) & (key < place + 1 - window)
+            largest = np.where(hidden, -np.inf, scores).max(axis=-1, keepdims=True)
+            weights = np.where(hidden, 0, np.exp(scores - np.where(np.isfinite(largest), largest, 0)))
+            sums = weights.sum(axis=-1, keepdims=True)
+            result[b, head] = weights / np.where(sums == 0, 1, sums) @ two
     yield from (result, keys, values)
 
 

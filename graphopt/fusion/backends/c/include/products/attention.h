@@ -313,7 +313,7 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
         own->is_open[i] = !a->is_zero;
         own->is_new[i] = 1;
         own->keys[i] = a->is_causal && past + query < keys ? past + query + 1 : keys;
-        own->from[i] = a->window && own->keys[i] > a->window ? own->keys[i] - a->window : 0;
+        own->from[i] = a->window && past + query >= a->window ? past + query + 1 - a->window : 0;
         hides |= own->keys[i] < keys || own->from[i] > 0;
     }
     const go_attention_rows before = go_attention_old(a, batch, head), after = go_attention_new(a, batch, head, old);
@@ -344,7 +344,8 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
     }
     for (int64_t i = 0; i < rows; i++) {
         float *x = own->result + i * width;
-        const int some = keys && own->is_open[i] && !(a->zeros && own->sum[i] == 0);
+        const int has_keys = own->from[i] < own->keys[i]; /* unless the window of a padded query has padded keys alone */
+        const int some = has_keys && own->is_open[i] && !(a->zeros && own->sum[i] == 0);
         const float inverse = some ? 1 / own->sum[i] : 0;
         for (int64_t j = 0; j < width; j++) x[j] = some ? x[j] * inverse : 0;
         if (a->is_guarded && !(own->sum[i] > 0)) { /* there is no past */
