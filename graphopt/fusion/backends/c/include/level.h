@@ -51,6 +51,8 @@
 #define GO_JOIN_(a, b) a##b
 #define GO_JOIN(a, b) GO_JOIN_(a, b)
 
+GO_INLINE int64_t go_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* a / b, rounded up, and a, rounded up to a multiple of b; for b > 0. */
 GO_INLINE int64_t go_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 GO_INLINE int64_t go_round_up(int64_t a, int64_t b) { return go_ceil_div(a, b) * b; }

@@ -65,14 +65,14 @@ GO_INLINE int64_t go_attention_keys(const go_attention *a, int64_t batch) {
 /* Divides the attention into chunks of work; returns their number. */
 __attribute__((unused)) static size_t go_attention_plan(go_attention *a) {
     const int64_t rows = a->group * a->queries;
-    a->blocks = (rows + GO_ATTENTION_ROWS - 1) / GO_ATTENTION_ROWS;
+    a->blocks = go_ceil_div(rows, GO_ATTENTION_ROWS);
     a->is_joined = a->present_k && (a->blocks != 1 || a->past_k == a->present_k);
     a->parts = a->batch * (a->heads / a->group) * a->blocks;
     const double keys = (double)(a->past + a->added), share = (double)rows / (double)a->blocks;
     const double each = share * keys * (double)(a->depth + a->width);
     const double step = (double)GO_ATTENTION_CHUNK / (each < 1 ? 1 : each);
     a->step = step < 1 || a->parts < 1 ? 1 : step >= (double)a->parts ? a->parts : (int64_t)step;
-    return (size_t)((a->parts + a->step - 1) / a->step);
+    return (size_t)go_ceil_div(a->parts, a->step);
 }
 
 /* Panels of GO_GEMM_WIDE columns of the transposed rows k[0 ... count - 1] of `depth` elements. */
@@ -284,17 +284,17 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
     const int64_t block = part % a->blocks, head = part / a->blocks % shared, batch = part / a->blocks / shared;
     /* Blocks of about equal size, of tiles of about equal size */
     const int64_t start = total * block / a->blocks, rows = total * (block + 1) / a->blocks - start;
-    const int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS;
+    const int64_t tiles = go_ceil_div(rows, GO_GEMM_ROWS);
     const int64_t depth = a->depth, width = a->width, keys = go_attention_keys(a, batch);
     const int64_t past = go_attention_past(a, batch), old = a->is_joined ? 0 : past;
-    const int64_t panels = (keys + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE;
+    const int64_t panels = go_ceil_div(keys, GO_GEMM_WIDE);
     const int64_t span = keys < GO_ATTENTION_KEYS ? panels * GO_GEMM_WIDE : GO_ATTENTION_KEYS;
     const int few = rows <= GO_ATTENTION_FEW;
     go_attention_memory memory, *const own = &memory;
     const double sizes = (double)(rows + span) * (depth + width) + (double)GO_GEMM_ROWS * (width + GO_ATTENTION_PITCH);
     float *const floats = sizes < 0x1p40 ? malloc(((size_t)sizes + 6 * 16 + 16) * sizeof(float)) : NULL;
     if (!floats) return 0;
-#define GO_NEXT(before, count) ((float *)(((uintptr_t)((before) + (count)) + 63) / 64 * 64))
+#define GO_NEXT(before, count) ((float *)go_next_line((before) + (count)))
     own->scores = GO_NEXT(floats, 0);
     own->k = GO_NEXT(own->scores, GO_GEMM_ROWS * GO_ATTENTION_PITCH);
     own->v = GO_NEXT(own->k, span * depth);

@@ -28,7 +28,7 @@ typedef struct {
 GO_INLINE int64_t go_byte_conv_size(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t before,
                                     int64_t after, int same) {
     const int64_t extent = (kernel - 1) * dilation + 1, padded = in + before + after;
-    if (same) return (in + stride - 1) / stride;
+    if (same) return go_ceil_div(in, stride);
     return padded < extent ? 0 : (padded - extent) / stride + 1;
 }
 
@@ -105,14 +105,14 @@ GO_INLINE void go_conv_panel(int size, int64_t rows, const char *w, const int32_
 
 /* Weights, packed: tile by tile the groups of its filters, group by group; a filter of ones; sums of filters. */
 GO_INLINE size_t go_byte_filters_size(int64_t filters, int64_t channels, int64_t taps) {
-    const int64_t size = go_group_size(), groups = (channels + size - 1) / size * taps;
+    const int64_t size = go_group_size(), groups = go_ceil_div(channels, size) * taps;
     return (size_t)((filters + 1) * groups + filters) * 4;
 }
 
 GO_NOINLINE void go_byte_filters_pack(const void *from, int64_t filters, int64_t channels, int64_t taps, int type,
                                     void *to) {
     const int size = go_group_size();
-    const int64_t sets = (channels + size - 1) / size, groups = sets * taps;
+    const int64_t sets = go_ceil_div(channels, size), groups = sets * taps;
     const int32_t shift = go_panel_shift(type, size);
     int32_t *const sums = (int32_t *)to + (filters + 1) * groups;
     for (int64_t f = 0; f <= filters; f++) {
@@ -145,7 +145,7 @@ GO_NOINLINE void go_byte_filters_pack(const void *from, int64_t filters, int64_t
 GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
     const int64_t taps = c->kernel[0] * c->kernel[1];
     c->size = go_group_size();
-    c->sets = (c->channels + c->size - 1) / c->size;
+    c->sets = go_ceil_div(c->channels, c->size);
     c->groups = c->sets * taps;
     for (int i = 0; i < 2; i++) {
         const int64_t reach = (c->kernel[i] - 1) * c->dilation[i];
@@ -167,8 +167,8 @@ GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
     for (int64_t i = 0; i < zeros; i++)
         c->subtracts |= go_byte_at(c->w_zeros, i, c->w_type) + go_panel_shift(c->w_type, c->size) != 0;
     c->rows = go_least(c->out[0], c->length[1] < GO_CONV_BAND ? GO_CONV_BAND / c->length[1] : 1);
-    c->bands = (c->out[0] + c->rows - 1) / c->rows;
-    c->blocks = (c->filters + GO_CONV_BLOCK - 1) / GO_CONV_BLOCK;
+    c->bands = go_ceil_div(c->out[0], c->rows);
+    c->blocks = go_ceil_div(c->filters, GO_CONV_BLOCK);
     return 1;
 }
 
@@ -217,8 +217,8 @@ GO_NOINLINE void go_byte_conv_input(void *conv, size_t index) {
             for (int64_t q = 0; q < c->phases[1]; q++) {
                 int32_t *const out = to + q * c->plane + i * c->length[1];
                 const int64_t before = c->pad[1] - q, step = c->stride[1], length = c->length[1];
-                int64_t first = before > 0 ? (before + step - 1) / step : 0; /* the elements of the input */
-                int64_t stop = width + before > 0 ? (width + before + step - 1) / step : 0;
+                int64_t first = before > 0 ? go_ceil_div(before, step) : 0; /* the elements of the input */
+                int64_t stop = width + before > 0 ? go_ceil_div(width + before, step) : 0;
                 stop = inside ? go_least(stop, length) : 0;
                 first = go_least(first, stop);
                 for (int64_t j = 0; j < first; j++) out[j] = fill;
@@ -236,7 +236,7 @@ GO_INLINE void go_byte_conv_part(go_byte_conv *c, int64_t index, int type, go_lo
     const int64_t first = block * GO_CONV_BLOCK, filters = go_least(GO_CONV_BLOCK, c->filters - first);
     const int64_t top = band * c->rows, rows = go_least(c->rows, c->out[0] - top), pitch = c->length[1];
     const int64_t points = (rows - 1) * pitch + c->out[1];
-    const int64_t step = (points + GO_BYTE_COLUMNS - 1) / GO_BYTE_COLUMNS * GO_BYTE_COLUMNS + 16;
+    const int64_t step = go_round_up(points, GO_BYTE_COLUMNS) + 16;
     int32_t *const sums = malloc((size_t)((filters + 1) * step) * 4), *const totals = sums + filters * step;
     if (sums == NULL) {
         __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);

@@ -26,24 +26,24 @@ typedef struct {
 GO_NOINLINE int go_byte_plan(go_byte_product *p) {
     const int64_t rows = p->batches * p->rows, most = 8 * GO_BYTE_ROWS;
     p->size = go_group_size();
-    p->step = (p->depth + p->size - 1) / p->size * 4 + GO_BYTE_PAD;
+    p->step = go_ceil_div(p->depth, p->size) * 4 + GO_BYTE_PAD;
     p->rows_of_a = malloc((size_t)rows * (size_t)(p->step + 4) + 64);
     if (p->rows_of_a == NULL) return 0;
     p->row_sums = (int32_t *)(p->rows_of_a + rows * p->step);
-    const int64_t blocks = (p->rows + most - 1) / most;
-    p->block = (p->rows + blocks - 1) / blocks;
-    p->block = (p->block + GO_BYTE_ROWS - 1) / GO_BYTE_ROWS * GO_BYTE_ROWS;
+    const int64_t blocks = go_ceil_div(p->rows, most);
+    p->block = go_ceil_div(p->rows, blocks);
+    p->block = go_round_up(p->block, GO_BYTE_ROWS);
     p->width = 256;
     const int64_t parts = p->batches * blocks; /* of at least 2^21 products, unless there are many */
-    while (p->width > GO_BYTE_COLUMNS && (p->columns + p->width - 1) / p->width * parts < 8 &&
+    while (p->width > GO_BYTE_COLUMNS && go_ceil_div(p->columns, p->width) * parts < 8 &&
            go_least(p->block, p->rows) * p->width * p->depth > 1 << 22)
         p->width /= 2;
-    p->across = (p->columns + p->width - 1) / p->width;
+    p->across = go_ceil_div(p->columns, p->width);
     return 1;
 }
 
 GO_INLINE int64_t go_byte_parts(const go_byte_product *p) {
-    return p->batches * ((p->rows + p->block - 1) / p->block) * p->across;
+    return p->batches * go_ceil_div(p->rows, p->block) * p->across;
 }
 
 /* Slices of the rows of all batches. */
@@ -98,7 +98,7 @@ GO_NOINLINE void go_byte_scale(go_byte_product *p) {
 /* A row of floats as groups. */
 GO_INLINE int32_t go_byte_row_of_floats(const float *from, int64_t depth, float scale, int32_t zero, int size, char *to) {
     const f32_w low = splat_f32_w((float)(0 - zero)), high = splat_f32_w((float)(255 - zero));
-    const int64_t width = 4 / size, groups = (depth + size - 1) / size;
+    const int64_t width = 4 / size, groups = go_ceil_div(depth, size);
     i32_w sums = splat_i32_w(0);
     for (int64_t k = 0; k < depth; k += LANES_w) {
         const int left = depth - k < LANES_w ? (int)(depth - k) : LANES_w;
@@ -157,13 +157,13 @@ GO_INLINE void go_byte_results(const go_byte_product *p, int type, const f32_w *
 
 /* Computes a part; `finish` stores numbers of the type of the result. */
 GO_INLINE void go_byte_part(go_byte_product *p, int64_t index, int type, go_low_finish finish, void *run) {
-    const int64_t down = (p->rows + p->block - 1) / p->block;
+    const int64_t down = go_ceil_div(p->rows, p->block);
     const int64_t batch = index / (down * p->across), first_row = index / p->across % down * p->block;
     const int64_t first = index % p->across * p->width;
     const int64_t rows = go_least(p->block, p->rows - first_row), columns = go_least(p->width, p->columns - first);
     const go_byte_layout layout = go_byte_layout_of(p->depth, p->columns, p->size);
     const char *const packed = (const char *)p->packed + (p->shares_b ? 0 : (size_t)batch * layout.bytes);
-    const int64_t c_step = (columns + GO_BYTE_COLUMNS - 1) / GO_BYTE_COLUMNS * GO_BYTE_COLUMNS + 16;
+    const int64_t c_step = go_round_up(columns, GO_BYTE_COLUMNS) + 16;
     int32_t *const c = malloc((size_t)(rows * c_step) * 4);
     if (c == NULL) {
         __atomic_store_n(&p->failed, 1, __ATOMIC_RELAXED);

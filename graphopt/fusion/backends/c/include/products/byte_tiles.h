@@ -22,8 +22,6 @@ GO_INLINE int32_t go_byte_at(const void *from, int64_t index, int type) {
     return type == GO_U8 ? ((const uint8_t *)from)[index] : ((const int8_t *)from)[index];
 }
 
-GO_INLINE int64_t go_least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Numbers of a group. */
 #if GO_LEVEL == 4
 GO_INLINE int go_group_size(void) { return __builtin_cpu_supports("avx512vnni") ? 4 : 2; }
@@ -115,7 +113,7 @@ GO_INLINE void go_byte_panel(int size, int64_t rows, const char *a, int64_t a_st
 
 /* A row of bytes as groups, filled up with zeros; returns the sum of its numbers. */
 GO_INLINE int32_t go_byte_row(const void *from, int64_t depth, int type, int size, char *to) {
-    const int64_t groups = (depth + size - 1) / size, width = 4 / size;
+    const int64_t groups = go_ceil_div(depth, size), width = 4 / size;
     int32_t sum = 0;
 #if GO_LEVEL == 4
     if (size == 4) {
@@ -158,7 +156,7 @@ typedef struct {
 } go_byte_layout;
 
 GO_INLINE go_byte_layout go_byte_layout_of(int64_t depth, int64_t columns, int size) {
-    go_byte_layout found = {(columns + GO_BYTE_COLUMNS - 1) / GO_BYTE_COLUMNS, (depth + size - 1) / size, 0, 0};
+    go_byte_layout found = {go_ceil_div(columns, GO_BYTE_COLUMNS), go_ceil_div(depth, size), 0, 0};
     found.sums = (size_t)(found.panels * found.groups) * GO_BYTE_STEP;
     found.bytes = (found.sums + (size_t)found.panels * GO_BYTE_COLUMNS * 4 + 63) / 64 * 64;
     return found;

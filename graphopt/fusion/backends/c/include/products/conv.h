@@ -3,10 +3,10 @@
 GO_INLINE void go_conv_chunk(go_conv *c, size_t chunk, void (*finish)(void *, int64_t, int64_t, const void *),
                              void *data) {
     int64_t start[3], block[3];
-    const int64_t first = (int64_t)chunk % c->parts * c->part, count = go_conv_least(c->part, c->filters - first);
+    const int64_t first = (int64_t)chunk % c->parts * c->part, count = go_least(c->part, c->filters - first);
     const int64_t at = go_conv_locate(c, (int64_t)chunk / c->parts, start, block), points = block[0] * block[1] * block[2];
     const int64_t group = at % c->groups, image = at / c->groups * c->images;
-    const int64_t images = go_conv_least(c->images, c->batch - image);
+    const int64_t images = go_least(c->images, c->batch - image);
     const int64_t channels = c->channels * c->in[0] * c->in[1] * c->in[2], size = c->channels * c->plane;
     const int64_t copy = c->copied ? images * size + 8 * LANES_w : 0, lanes = GO_CONV_VECTORS * LANES_w;
     const int64_t padded = c->by_position ? 0 : images * points + 12;

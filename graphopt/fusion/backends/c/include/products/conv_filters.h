@@ -65,7 +65,7 @@ static void go_conv_dot(const go_conv *c, const float *x, const int64_t *at, con
 static void go_conv_transpose(const float *from, int64_t points, int64_t filters, float *to) {
     for (int64_t p = 0; p < points; p += 16)
         for (int64_t f = 0; f < filters; f++)
-            for (int64_t q = p; q < go_conv_least(points, p + 16); q++) to[f * points + q] = from[q * filters + f];
+            for (int64_t q = p; q < go_least(points, p + 16); q++) to[f * points + q] = from[q * filters + f];
 }
 
 /* Filters first ... first + count - 1 of a group at the positions of a block of `images` images. at[] is the place of
@@ -75,17 +75,17 @@ GO_INLINE void go_conv_filters(const go_conv *c, const float *x, int64_t image, 
                                const int64_t *at, float *sums, float *turned,
                                void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     const int64_t points = block[0] * block[1] * block[2], whole = points == c->points, all = images * points;
-    const int64_t packed = go_conv_parts(c->filters, LANES_w) * LANES_w * c->depth;
+    const int64_t packed = go_round_up(c->filters, LANES_w) * c->depth;
     const float *bias = c->bias ? c->bias + group * c->filters : NULL;
     for (int64_t k = first; k < first + count; k += GO_CONV_VECTORS * LANES_w) {
-        const int64_t some = go_conv_least(GO_CONV_VECTORS * LANES_w, first + count - k);
-        const int64_t vectors = go_conv_parts(some, LANES_w), rows = go_conv_rows(vectors), wide = vectors * LANES_w;
+        const int64_t some = go_least(GO_CONV_VECTORS * LANES_w, first + count - k);
+        const int64_t vectors = go_ceil_div(some, LANES_w), rows = go_conv_rows(vectors), wide = vectors * LANES_w;
         const float *weights = c->weights + group * packed + k * c->depth;
         for (int64_t f = 0; f < wide; f++) sums[f] = bias && f < some ? bias[k + f] : 0;
-        for (int64_t p = 1; p < go_conv_parts(all, rows) * rows; p++)
+        for (int64_t p = 1; p < go_round_up(all, rows); p++)
             memcpy(sums + p * wide, sums, (size_t)wide * sizeof(float));
         for (int64_t from = 0; from < c->depth; from += GO_CONV_SUM) {
-            const int64_t end = go_conv_least(c->depth, from + GO_CONV_SUM);
+            const int64_t end = go_least(c->depth, from + GO_CONV_SUM);
             for (int64_t p = 0; p < all; p += rows)
                 go_conv_dot(c, x, at + p, weights, from, end, vectors, all - p, sums + p * wide);
         }

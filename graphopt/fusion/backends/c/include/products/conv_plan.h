@@ -33,14 +33,11 @@ GO_INLINE int64_t go_conv_lanes(int64_t filters) {
     return lanes;
 }
 
-GO_INLINE int64_t go_conv_least(int64_t a, int64_t b) { return a < b ? a : b; }
-GO_INLINE int64_t go_conv_parts(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* The size of the output along an axis; `same` is 1 for SAME_UPPER and 2 for SAME_LOWER, 0 for explicit pads. */
 GO_INLINE int64_t go_conv_size(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t before,
                                int64_t after, int same) {
     const int64_t extent = (kernel - 1) * dilation + 1, padded = in + before + after;
-    if (same) return go_conv_parts(in, stride);
+    if (same) return go_ceil_div(in, stride);
     return padded < extent ? 0 : (padded - extent) / stride + 1;
 }
 
@@ -58,7 +55,7 @@ GO_INLINE void go_conv_axis(go_conv *c, int axis, int64_t in, int64_t kernel, in
 
 __attribute__((unused)) static size_t go_conv_packed(int64_t groups, int64_t filters, int64_t depth) {
     const int64_t lanes = go_conv_lanes(filters);
-    return (size_t)(groups * go_conv_parts(filters, lanes) * lanes * depth) * sizeof(float);
+    return (size_t)(groups * go_round_up(filters, lanes) * depth) * sizeof(float);
 }
 
 /* [group][filters / lanes][depth][lanes] */
@@ -104,7 +101,7 @@ static void go_conv_layout(go_conv *c) {
     int64_t plane = 1;
     for (int axis = 2; axis >= 0; axis--) {
         const int64_t extent = (c->kernel[axis] - 1) * c->dilation[axis];
-        c->phases[axis] = go_conv_least(c->kernel[axis], go_conv_period(c, axis));
+        c->phases[axis] = go_least(c->kernel[axis], go_conv_period(c, axis));
         c->length[axis] = c->by_position ? c->block[axis] + extent / c->stride[axis]
                                          : (c->block[axis] - 1) * c->stride[axis] + extent + 1;
         if (!c->copied) c->phases[axis] = 1, c->length[axis] = c->in[axis];
@@ -123,14 +120,14 @@ static double go_conv_cost(const go_conv *c) {
     for (int axis = 0; axis < 3; axis++) blocks *= (double)c->blocks[axis];
     copy *= blocks * (double)c->parts;
     if (!c->by_position) {
-        const double vectors = (double)(c->points * go_conv_parts(c->filters, LANES_w));
+        const double vectors = (double)(c->points * go_ceil_div(c->filters, LANES_w));
         return vectors * (sums * 1.1 + (double)c->groups * LANES_w) + copy * 0.25;
     }
-    const int64_t row = c->block[0] * c->block[1] * go_conv_parts(c->block[2], LANES_w);
+    const int64_t row = c->block[0] * c->block[1] * go_ceil_div(c->block[2], LANES_w);
     const int64_t flat = (c->block[0] - 1) * c->pitch[0] + (c->block[1] - 1) * c->pitch[1] + c->block[2];
-    const int64_t vectors = go_conv_least(row, go_conv_parts(flat, LANES_w));
+    const int64_t vectors = go_least(row, go_ceil_div(flat, LANES_w));
     const int64_t filters = c->filters < GO_CONV_FILTERS ? go_conv_lanes(c->filters)
-                                                         : go_conv_parts(c->filters, 4) * 4;
+                                                         : go_round_up(c->filters, 4);
     return blocks * (double)(vectors * filters) * sums + copy * (c->stride[2] > 1 ? 1.5 : 0.25);
 }
 
@@ -146,8 +143,8 @@ static void go_conv_split(go_conv *c) {
         const int axis = c->block[0] > 1 ? 0 : c->block[1] > 1 ? 1 : 2;
         const int64_t least = axis == 2 && c->by_position ? step : 1;
         if (c->block[axis] <= least) break;
-        c->block[axis] = go_conv_parts(c->block[axis], 2);
-        if (axis == 2 && c->by_position) c->block[axis] = go_conv_parts(c->block[axis], step) * step;
+        c->block[axis] = go_ceil_div(c->block[axis], 2);
+        if (axis == 2 && c->by_position) c->block[axis] = go_round_up(c->block[axis], step);
     }
     c->images = 1;
     if (!c->by_position && c->block[0] == c->out[0] && c->block[1] == c->out[1] && c->block[2] == c->out[2]) {
@@ -157,13 +154,13 @@ static void go_conv_split(go_conv *c) {
                && (!c->copied || (c->images + 1) * c->plane * c->channels <= GO_CONV_BUFFER))
             c->images++;
     }
-    for (int axis = 0; axis < 3; axis++) c->blocks[axis] = go_conv_parts(c->out[axis], c->block[axis]);
+    for (int axis = 0; axis < 3; axis++) c->blocks[axis] = go_ceil_div(c->out[axis], c->block[axis]);
     const double points = (double)(c->images * c->block[0] * c->block[1] * c->block[2]);
     const int64_t unit = LANES_w * GO_CONV_VECTORS;
     c->part = c->filters;
     while (c->part > unit && points * (double)c->depth * (double)c->part > GO_CONV_WORK)
-        c->part = go_conv_parts(go_conv_parts(c->part, 2), unit) * unit;
-    c->parts = go_conv_parts(c->filters, c->part);
+        c->part = go_round_up(go_ceil_div(c->part, 2), unit);
+    c->parts = go_ceil_div(c->filters, c->part);
 }
 
 static void go_conv_choose(go_conv *c, int by_position) {
@@ -224,7 +221,7 @@ __attribute__((unused)) static int64_t go_conv_plan(go_conv *c, int64_t *offset)
             }
     for (; r < c->depth; r++) c->offset[r] = c->offset[r - c->taps] + c->plane;
     if (c->channels > 1) c->reach += (c->channels - 1) * c->plane;
-    return go_conv_parts(c->batch, c->images) * c->groups * c->blocks[0] * c->blocks[1] * c->blocks[2] * c->parts;
+    return go_ceil_div(c->batch, c->images) * c->groups * c->blocks[0] * c->blocks[1] * c->blocks[2] * c->parts;
 }
 
 /* The block of positions with a number: start[] and block[] are its first position and its sizes. Returns the rest of the
@@ -232,7 +229,7 @@ __attribute__((unused)) static int64_t go_conv_plan(go_conv *c, int64_t *offset)
 static int64_t go_conv_locate(const go_conv *c, int64_t number, int64_t *start, int64_t *block) {
     for (int axis = 2; axis >= 0; axis--) {
         start[axis] = number % c->blocks[axis] * c->block[axis];
-        block[axis] = go_conv_least(c->block[axis], c->out[axis] - start[axis]);
+        block[axis] = go_least(c->block[axis], c->out[axis] - start[axis]);
         number /= c->blocks[axis];
     }
     return number;
@@ -240,8 +237,8 @@ static int64_t go_conv_locate(const go_conv *c, int64_t number, int64_t *start, 
 
 /* One row of the copy: elements `step` apart, from coordinate `at`; zeros are outside of the row's `width`. */
 GO_INLINE void go_conv_copy_row(float *to, int64_t count, const float *row, int64_t width, int64_t at, int64_t step) {
-    int64_t first = at < 0 ? go_conv_least(count, go_conv_parts(-at, step)) : 0;
-    int64_t end = at + (count - 1) * step < width ? count : at >= width ? 0 : go_conv_parts(width - at, step);
+    int64_t first = at < 0 ? go_least(count, go_ceil_div(-at, step)) : 0;
+    int64_t end = at + (count - 1) * step < width ? count : at >= width ? 0 : go_ceil_div(width - at, step);
     if (!row) first = count;
     if (end < first) end = first;
     for (int64_t i = 0; i < first; i++) to[i] = 0;

@@ -11,7 +11,7 @@ GO_INLINE void go_conv_sums(const int64_t *offset, int64_t depth, int64_t span, 
                             int64_t lanes, const float *bias, int64_t filters, const int rows, const int columns,
                             float *to) {
     for (int64_t from = 0; from == 0 || from < depth; from += span) {
-        const int64_t end = go_conv_least(depth, from + span);
+        const int64_t end = go_least(depth, from + span);
         f32_w sum[8][8];
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++)
@@ -92,7 +92,7 @@ static int go_conv_runs(const go_conv *c, const int64_t *start, const int64_t *b
     int64_t z = first / c->pitch[0], rest = first % c->pitch[0], y = rest / c->pitch[1], x = rest % c->pitch[1];
     for (int64_t lane = 0; lane < count;) {
         if (y < block[1] && x < block[2]) {
-            const int64_t length = go_conv_least(count - lane, block[2] - x);
+            const int64_t length = go_least(count - lane, block[2] - x);
             const int64_t at = ((start[0] + z) * c->out[1] + start[1] + y) * c->out[2] + start[2] + x;
             runs[found++] = (go_conv_run){lane, length, at};
         }
@@ -109,26 +109,26 @@ GO_INLINE void go_conv_positions(const go_conv *c, const float *x, int64_t image
                                  void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     float values[64 * LANES_w] __attribute__((aligned(64)));
     go_conv_run runs[8 * LANES_w];
-    const int64_t lanes = go_conv_lanes(c->filters), packed = go_conv_parts(c->filters, lanes) * lanes * c->depth;
-    const int64_t most = go_conv_least(lanes, GO_CONV_FILTERS), widest = go_conv_columns(go_conv_least(count, most));
+    const int64_t lanes = go_conv_lanes(c->filters), packed = go_round_up(c->filters, lanes) * c->depth;
+    const int64_t most = go_least(lanes, GO_CONV_FILTERS), widest = go_conv_columns(go_least(count, most));
     const int64_t flat = (block[0] - 1) * c->pitch[0] + (block[1] - 1) * c->pitch[1] + block[2];
     const int64_t tile = widest * LANES_w;
-    const int64_t split = block[0] * block[1] * go_conv_parts(block[2], LANES_w);
-    const int by_row = split < go_conv_parts(flat, LANES_w);
+    const int64_t split = block[0] * block[1] * go_ceil_div(block[2], LANES_w);
+    const int by_row = split < go_ceil_div(flat, LANES_w);
     const int64_t rows = by_row ? block[0] * block[1] : 1, row = by_row ? block[2] : flat;
     /* The last float that vectors may read, from x. */
     const float *end = c->copied ? NULL : c->x + c->batch * c->groups * c->channels * c->plane;
     for (int64_t i = 0; i < rows; i++) {
         const int64_t base = by_row ? i / block[1] * c->pitch[0] + i % block[1] * c->pitch[1] : 0;
         for (int64_t j = 0; j < row; j += tile) {
-            const int64_t width = go_conv_least(tile, row - j);
+            const int64_t width = go_least(tile, row - j);
             const int number = go_conv_runs(c, start, block, base + j, width, runs);
             const float *from = x + base + j;
             const int64_t beyond = end ? from + c->reach + tile - end : 0, shift = beyond > 0 ? beyond : 0;
             for (int64_t k = first; k < first + count;) {
-                const int64_t step = go_conv_least(go_conv_least(most, first + count - k), most - k % most);
+                const int64_t step = go_least(go_least(most, first + count - k), most - k % most);
                 const float *weights = c->weights + group * packed + k / lanes * lanes * c->depth + k % lanes;
-                const int columns = (int)go_conv_parts(width + shift, LANES_w);
+                const int columns = (int)go_ceil_div(width + shift, LANES_w);
                 const float *bias = c->bias ? c->bias + group * c->filters + k : NULL;
                 const int wide = go_conv_block(c->offset, c->depth, GO_CONV_SUM, from - shift, weights, lanes, bias, step,
                                                columns, values);

@@ -30,8 +30,8 @@ GO_INLINE int64_t go_transposed_range(const go_transposed_axes *a, int axis, int
 /* The next tap of a phase from `tap` on, or the number of taps. */
 GO_INLINE int64_t go_transposed_tap(const go_transposed_axes *a, int axis, int64_t phase, int64_t tap) {
     if (a->dilation[axis] == 1) {
-        const int64_t next = phase + go_conv_parts(tap > phase ? tap - phase : 0, a->stride[axis]) * a->stride[axis];
-        return go_conv_least(next, a->kernel[axis]);
+        const int64_t next = phase + go_ceil_div(tap > phase ? tap - phase : 0, a->stride[axis]) * a->stride[axis];
+        return go_least(next, a->kernel[axis]);
     }
     while (tap < a->kernel[axis] && tap * a->dilation[axis] % a->stride[axis] != phase) tap++;
     return tap;
@@ -77,7 +77,7 @@ GO_NOINLINE int64_t go_transposed_floats(const go_transposed_axes *a, int64_t fi
         for (int64_t p = 0, end; p < a->stride[2]; p = end) {
             end = go_transposed_range(a, 2, p);
             const int64_t rows = filters * (end - p), lanes = go_conv_lanes(rows);
-            floats += go_conv_parts(rows, lanes) * lanes * channels * taps * go_transposed_taps(a, 2, p);
+            floats += go_round_up(rows, lanes) * channels * taps * go_transposed_taps(a, 2, p);
         }
     }
     return floats;
@@ -137,7 +137,7 @@ __attribute__((unused)) static int64_t go_transposed_plan(go_transposed *t, int6
     int64_t most = 1;
     for (int64_t p = 0, end; p < a->stride[2]; p = end) {
         end = go_transposed_range(a, 2, p);
-        const int64_t rows = go_conv_least(go_conv_lanes(t->filters * (end - p)), GO_CONV_FILTERS);
+        const int64_t rows = go_least(go_conv_lanes(t->filters * (end - p)), GO_CONV_FILTERS);
         most = rows > most ? rows : most;
     }
     t->tile = go_conv_columns(most) * LANES_w;
@@ -181,18 +181,18 @@ GO_NOINLINE void go_transposed_sums(const go_transposed *t, const float *x, int6
     const int64_t taps = go_transposed_taps(a, 0, row / a->stride[1]) * go_transposed_taps(a, 1, row % a->stride[1]);
     const float *bias = c->bias ? c->bias + group * t->filters : NULL;
     /* As many products as channels: onnxruntime adds up the sums of taps, whose rounding errors are smaller. */
-    const int64_t most_products = go_conv_least(c->channels, GO_CONV_SUM);
+    const int64_t most_products = go_least(c->channels, GO_CONV_SUM);
     const int64_t span = most_products < GO_TRANSPOSED_SUM ? GO_TRANSPOSED_SUM : most_products;
     float values[64 * LANES_w] __attribute__((aligned(64)));
     for (int64_t p = 0, end; p < stride; p = end) {
         end = go_transposed_range(a, 2, p);
         const int64_t phases = end - p, all = t->filters * phases, lanes = go_conv_lanes(all);
         const int64_t depth = c->channels * taps * go_transposed_taps(a, 2, p);
-        const int64_t most = go_conv_least(lanes, GO_CONV_FILTERS), last = (first + count) * phases;
+        const int64_t most = go_least(lanes, GO_CONV_FILTERS), last = (first + count) * phases;
         const int direct = phases == stride && most % phases == 0;
         for (int64_t k = first * phases; k < last;) {
-            const int64_t step = go_conv_least(go_conv_least(most, last - k), most - k % most);
-            const int columns = (int)go_conv_parts(width + shift, LANES_w);
+            const int64_t step = go_least(go_least(most, last - k), most - k % most);
+            const int columns = (int)go_ceil_div(width + shift, LANES_w);
             const int wide = go_conv_block(offset, depth, span, x - shift, weights + k / lanes * lanes * depth + k % lanes,
                                            lanes, NULL, step, columns, values);
             for (int64_t i = 0; i < step; i += direct ? phases : 1) {
@@ -209,7 +209,7 @@ GO_NOINLINE void go_transposed_sums(const go_transposed *t, const float *x, int6
             for (int64_t f = 0; f < count; f++)
                 go_transposed_interleave(rows + f * whole, t->tile, stride, width,
                                          splat_f32_w(bias ? bias[first + f] : 0), to + f * whole);
-        weights += go_conv_parts(all, lanes) * lanes * depth, offset += depth;
+        weights += go_round_up(all, lanes) * depth, offset += depth;
     }
 }
 
@@ -219,19 +219,19 @@ GO_INLINE void go_transposed_tile(const go_transposed *t, const float *x, int64_
                                   void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     const go_conv *c = &t->c;
     const go_transposed_axes *a = t->axes;
-    const int64_t stride = a->stride[2], part = go_conv_parts(GO_TRANSPOSED_ROWS, stride * t->tile);
+    const int64_t stride = a->stride[2], part = go_ceil_div(GO_TRANSPOSED_ROWS, stride * t->tile);
     const float *weights = c->weights + group * t->packed;
     const int64_t *offset = c->offset;
     for (int64_t r = 0; r < a->stride[0] * a->stride[1]; r++) {
         for (int64_t first = 0; first < t->filters; first += part) {
-            const int64_t count = go_conv_least(part, t->filters - first);
+            const int64_t count = go_least(part, t->filters - first);
             go_transposed_sums(t, x, shift, width, group, r, weights, offset, first, count, rows, lines);
             const int64_t plane = (image * c->groups + group) * t->filters + first;
             for (int n = 0; n < number; n++) {
                 const int64_t q = runs[n].at / c->out[2], left = (t->first[2] + runs[n].at % c->out[2]) * stride - t->pad[2];
                 const int64_t z = (t->first[0] + q / c->out[1]) * a->stride[0] + r / a->stride[1] - t->pad[0];
                 const int64_t y = (t->first[1] + q % c->out[1]) * a->stride[1] + r % a->stride[1] - t->pad[1];
-                const int64_t low = left < 0 ? -left : 0, high = go_conv_least(runs[n].count * stride, t->out[2] - left);
+                const int64_t low = left < 0 ? -left : 0, high = go_least(runs[n].count * stride, t->out[2] - left);
                 if (z < 0 || z >= t->out[0] || y < 0 || y >= t->out[1] || low >= high) continue;
                 for (int64_t f = 0; f < count; f++)
                     finish(data, (((plane + f) * t->out[0] + z) * t->out[1] + y) * t->out[2] + left + low, high - low,
@@ -243,7 +243,7 @@ GO_INLINE void go_transposed_tile(const go_transposed *t, const float *x, int64_
             const int64_t of = t->filters * (end - p), lanes = go_conv_lanes(of);
             const int64_t taps = go_transposed_taps(a, 0, r / a->stride[1]) * go_transposed_taps(a, 1, r % a->stride[1]);
             const int64_t depth = c->channels * taps * go_transposed_taps(a, 2, p);
-            weights += go_conv_parts(of, lanes) * lanes * depth, offset += depth;
+            weights += go_round_up(of, lanes) * depth, offset += depth;
         }
     }
 }
@@ -272,7 +272,7 @@ GO_INLINE void go_transposed_chunk(go_transposed *t, size_t chunk, void (*finish
     const int64_t flat = (block[0] - 1) * c->pitch[0] + (block[1] - 1) * c->pitch[1] + block[2];
     go_conv_run runs[8 * LANES_w];
     for (int64_t j = 0; j < flat; j += t->tile) {
-        const int64_t width = go_conv_least(t->tile, flat - j), beyond = end ? x + j + c->reach + t->tile - end : 0;
+        const int64_t width = go_least(t->tile, flat - j), beyond = end ? x + j + c->reach + t->tile - end : 0;
         const int number = go_conv_runs(c, start, block, j, width, runs);
         go_transposed_tile(t, x + j, beyond > 0 ? beyond : 0, width, image, group, runs, number, rows, rows + sums, finish,
                            data);

@@ -11,9 +11,9 @@ GO_INLINE void go_depthwise_chunk(go_depthwise *d, size_t chunk, void (*finish)(
         __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    float *const x = (float *)(((uintptr_t)memory + GO_LINE - 1) / GO_LINE * GO_LINE);
+    float *const x = go_next_line(memory);
     if (c->by_position) {
-        const int64_t first = part * c->part, count = go_conv_least(c->part, d->filters - first);
+        const int64_t first = part * c->part, count = go_least(c->part, d->filters - first);
         go_depthwise_rows(d, start, block, image, first, count, x, finish, data);
     } else {
         go_depthwise_filters(d, start, block, image, part * LANES_w, x, finish, data);

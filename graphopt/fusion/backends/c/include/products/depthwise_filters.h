@@ -6,7 +6,7 @@ static void go_depthwise_turn(const float *const *planes, int64_t at, int64_t co
                               float *to) {
     int64_t x = 0;
     for (int64_t i = 0; i < count; i += LANES_w) {
-        const int some = (int)go_conv_least(count - i, LANES_w);
+        const int some = (int)go_least(count - i, LANES_w);
         f32_w v[LANES_w];
         if (some == LANES_w) {
             GO_UNROLL for (int lane = 0; lane < LANES_w; lane++) v[lane] = load_f32_w(planes[lane] + at + i);
@@ -32,7 +32,7 @@ static void go_depthwise_input(const go_conv *c, const float *const *planes, con
         const int64_t length = (block[axis] - 1) * c->stride[axis] + (c->kernel[axis] - 1) * c->dilation[axis] + 1;
         first[axis] = start[axis] * c->stride[axis] - c->pad[axis];
         low[axis] = first[axis] < 0 ? -first[axis] : 0;
-        high[axis] = go_conv_least(length, c->in[axis] - first[axis]);
+        high[axis] = go_least(length, c->in[axis] - first[axis]);
         outside |= low[axis] > 0 || high[axis] < length;
     }
     if (outside) memset(to, 0, (size_t)(c->plane * LANES_w) * sizeof(float));
@@ -62,9 +62,9 @@ GO_INLINE void go_depthwise_sums(const float *x, const int64_t *offset, int64_t 
 /* A row of positions, in register blocks of nearly equal sizes. */
 static void go_depthwise_row(const float *x, const int64_t *offset, int64_t taps, const float *weights, f32_w bias,
                              int64_t step, int64_t count, float *to) {
-    int64_t blocks = go_conv_parts(count, GO_DEPTHWISE_POSITIONS);
+    int64_t blocks = go_ceil_div(count, GO_DEPTHWISE_POSITIONS);
     for (; blocks > 0; blocks--) {
-        const int64_t some = go_conv_parts(count, blocks);
+        const int64_t some = go_ceil_div(count, blocks);
         switch (some) {
 #define GO_CASE(n) case n: go_depthwise_sums(x, offset, taps, weights, bias, step, n, to); break;
             GO_CASE(1) GO_CASE(2) GO_CASE(3) GO_CASE(4) GO_CASE(5) GO_CASE(6) GO_CASE(7) GO_CASE(8)
@@ -77,7 +77,7 @@ static void go_depthwise_row(const float *x, const int64_t *offset, int64_t taps
 /* to[lane][point] of from[point][lane] */
 static void go_depthwise_turn_back(const float *from, int64_t points, float *to) {
     for (int64_t p = 0; p < points; p += LANES_w) {
-        const int some = (int)go_conv_least(points - p, LANES_w);
+        const int some = (int)go_least(points - p, LANES_w);
         f32_w v[LANES_w];
         GO_UNROLL for (int lane = 0; lane < LANES_w; lane++)
             v[lane] = lane < some ? load_f32_w(from + (p + lane) * LANES_w) : splat_f32_w(0);
@@ -91,12 +91,12 @@ GO_INLINE void go_depthwise_filters(go_depthwise *d, const int64_t *start, const
                                      int64_t first, float *x, void (*finish)(void *, int64_t, int64_t, const void *),
                                      void *data) {
     const go_conv *c = &d->c;
-    const int64_t count = go_conv_least(d->filters - first, LANES_w);
+    const int64_t count = go_least(d->filters - first, LANES_w);
     const int64_t points = block[0] * block[1] * block[2], size = c->in[0] * c->in[1] * c->in[2];
     float *const sums = x + c->plane * LANES_w, *const turned = sums + points * LANES_w;
     const float *planes[LANES_w];
     for (int64_t lane = 0; lane < LANES_w; lane++) /* the last filter, repeated */
-        planes[lane] = c->x + (image * c->groups + (first + go_conv_least(lane, count - 1)) / c->filters) * size;
+        planes[lane] = c->x + (image * c->groups + (first + go_least(lane, count - 1)) / c->filters) * size;
     go_depthwise_input(c, planes, start, block, x);
     const float *const weights = c->weights + first * c->taps;
     const f32_w bias = c->bias ? load_part_f32_w(c->bias + first, (int)count) : splat_f32_w(0);

@@ -14,7 +14,7 @@ typedef struct {
 } go_depthwise;
 
 __attribute__((unused)) static size_t go_depthwise_packed(int64_t filters, int64_t taps) {
-    return (size_t)(go_conv_parts(filters, LANES_w) * LANES_w * taps) * sizeof(float);
+    return (size_t)(go_round_up(filters, LANES_w) * taps) * sizeof(float);
 }
 
 /* [filters / lanes][taps][lanes] */
@@ -31,16 +31,16 @@ static void go_depthwise_divide(go_conv *c, int64_t most) {
         go_conv_layout(c);
         const int axis = c->block[0] > 1 ? 0 : c->block[1] > 1 ? 1 : 2;
         if (c->plane <= most || c->block[axis] == 1) break;
-        c->block[axis] = go_conv_parts(c->block[axis], 2);
+        c->block[axis] = go_ceil_div(c->block[axis], 2);
     }
-    for (int axis = 0; axis < 3; axis++) c->blocks[axis] = go_conv_parts(c->out[axis], c->block[axis]);
+    for (int axis = 0; axis < 3; axis++) c->blocks[axis] = go_ceil_div(c->out[axis], c->block[axis]);
 }
 
 /* The taps of a column that are inside of the input for a row of the output: from *low to below *high. */
 GO_INLINE void go_depthwise_inside(const go_conv *c, int64_t row, int64_t *low, int64_t *high) {
     const int64_t top = row * c->stride[1] - c->pad[1];
-    *low = top < 0 ? go_conv_least(go_conv_parts(-top, c->dilation[1]), c->kernel[1]) : 0;
-    *high = top < c->in[1] ? go_conv_least(go_conv_parts(c->in[1] - top, c->dilation[1]), c->kernel[1]) : 0;
+    *low = top < 0 ? go_least(go_ceil_div(-top, c->dilation[1]), c->kernel[1]) : 0;
+    *high = top < c->in[1] ? go_least(go_ceil_div(c->in[1] - top, c->dilation[1]), c->kernel[1]) : 0;
     if (*high < *low) *high = *low;
 }
 
@@ -58,8 +58,8 @@ static int go_depthwise_by_row(const go_depthwise *d) {
         inside += (double)((high - low) * c->kernel[2]);
     }
     const double rows = (double)c->out[1], copy = 6.0 * (double)(c->stride[1] * c->stride[2]);
-    const double by_row = rows * (double)(go_conv_parts(c->out[2], LANES_w) * d->filters) * (1.8 * (double)c->taps + copy);
-    const double vectors = (double)(c->out[2] * go_conv_parts(d->filters, LANES_w));
+    const double by_row = rows * (double)(go_ceil_div(c->out[2], LANES_w) * d->filters) * (1.8 * (double)c->taps + copy);
+    const double vectors = (double)(c->out[2] * go_ceil_div(d->filters, LANES_w));
     return by_row < vectors * (inside + rows * (20 + copy));
 }
 
@@ -76,11 +76,11 @@ __attribute__((unused)) static int64_t go_depthwise_plan(go_depthwise *d, int64_
     c->part = 1;
     if (c->by_position) {
         go_depthwise_divide(c, GO_DEPTHWISE_STRIP);
-        c->part = go_conv_least(go_conv_parts(GO_DEPTHWISE_WORK, c->block[1] * c->block[2] * c->taps), d->filters);
-        c->parts = go_conv_parts(d->filters, c->part);
+        c->part = go_least(go_ceil_div(GO_DEPTHWISE_WORK, c->block[1] * c->block[2] * c->taps), d->filters);
+        c->parts = go_ceil_div(d->filters, c->part);
     } else {
         go_depthwise_divide(c, GO_DEPTHWISE_INPUT / LANES_w);
-        c->parts = go_conv_parts(d->filters, LANES_w);
+        c->parts = go_ceil_div(d->filters, LANES_w);
     }
     int64_t *at = offset;
     for (int64_t z = 0; z < c->kernel[0]; z++)

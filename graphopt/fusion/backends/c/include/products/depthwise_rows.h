@@ -6,14 +6,14 @@ static void go_depthwise_copy(const go_conv *c, const float *plane, const int64_
     for (int64_t p = 0; p < c->phases[1]; p++)
         for (int64_t q = 0; q < c->phases[2]; q++, to += c->length[1] * c->length[2]) {
             const int64_t step = c->stride[2], top = start[1] * c->stride[1] - c->pad[1] + p;
-            const int64_t left = start[2] * step - c->pad[2] + q, low = left < 0 ? go_conv_parts(-left, step) : 0;
-            const int64_t high = go_conv_least(c->length[2], left < c->in[2] ? go_conv_parts(c->in[2] - left, step) : 0);
+            const int64_t left = start[2] * step - c->pad[2] + q, low = left < 0 ? go_ceil_div(-left, step) : 0;
+            const int64_t high = go_least(c->length[2], left < c->in[2] ? go_ceil_div(c->in[2] - left, step) : 0);
             for (int64_t y = 0; y < c->length[1]; y++) {
                 const int64_t row = top + y * c->stride[1];
                 if (row < 0 || row >= c->in[1]) continue;
                 float *const line = to + y * c->length[2];
                 for (int64_t x = low; x < high; x += LANES_w) {
-                    const int some = (int)go_conv_least(high - x, LANES_w);
+                    const int some = (int)go_least(high - x, LANES_w);
                     const float *from = plane + row * c->in[2] + left + x * step;
                     f32_w v;
                     if (step == 1) {

@@ -67,9 +67,9 @@ GO_INLINE void go_panel_rows(const go_panel_product *p, int64_t column, int64_t 
     case count: \
         if (count <= most) go_panel_sums(p, column, k, first, count, vectors); \
         break;
-    int64_t blocks = (p->rows + most - 1) / most;
+    int64_t blocks = go_ceil_div(p->rows, most);
     for (int64_t first = 0, size; first < p->rows; first += size, blocks--) {
-        size = (p->rows - first + blocks - 1) / blocks;
+        size = go_ceil_div(p->rows - first, blocks);
         switch (size) {
             GO_BLOCK(1) GO_BLOCK(2) GO_BLOCK(3) GO_BLOCK(4) GO_BLOCK(5) GO_BLOCK(6) GO_BLOCK(7) GO_BLOCK(8)
         }
@@ -206,10 +206,10 @@ __attribute__((unused)) static void go_panel_part(void *data, size_t part) {
 /* Computes a product in at most GO_PANEL_PARTS parts. */
 enum { GO_PANEL_PARTS = 16 };
 __attribute__((unused)) static void go_panel_share(go_call *call, const go_panel_product *p) {
-    const int64_t width = GO_PANEL_WIDE * LANES_w, panels = (p->columns + width - 1) / width;
-    go_panel_shared shared = {p, (panels + GO_PANEL_PARTS - 1) / GO_PANEL_PARTS * width};
-    if (panels > 0) go_parallel(call, go_panel_part, &shared, (size_t)((p->columns + shared.columns - 1) / shared.columns));
+    const int64_t width = GO_PANEL_WIDE * LANES_w, panels = go_ceil_div(p->columns, width);
+    go_panel_shared shared = {p, go_ceil_div(panels, GO_PANEL_PARTS) * width};
+    if (panels > 0) go_parallel(call, go_panel_part, &shared, (size_t)go_ceil_div(p->columns, shared.columns));
 }
 
 /* A number of elements rounded up to whole vectors */
-GO_INLINE int64_t go_panel_whole(int64_t count) { return (count + LANES_w - 1) / LANES_w * LANES_w; }
+GO_INLINE int64_t go_panel_whole(int64_t count) { return go_round_up(count, LANES_w); }

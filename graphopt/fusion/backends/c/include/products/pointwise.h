@@ -27,7 +27,7 @@ typedef struct {
 
 /* The distance of packed filters: rows a multiple of 2 KB apart are in the same few lines of a cache. */
 GO_INLINE int64_t go_pointwise_pitch(int64_t channels) {
-    const int64_t pitch = (channels + LANES_w - 1) / LANES_w * LANES_w;
+    const int64_t pitch = go_round_up(channels, LANES_w);
     return pitch % 512 ? pitch : pitch + LANES_w;
 }
 __attribute__((unused)) static size_t go_pointwise_size(int64_t filters, int64_t channels) {
@@ -65,18 +65,18 @@ __attribute__((unused)) static size_t go_pointwise_plan(go_pointwise *w) {
     if (columns > GO_POINTWISE_POINTS) columns = GO_POINTWISE_POINTS;
     const int64_t least = 2 * GO_GEMM_WIDE;
     if (columns < least) columns = least;
-    while (columns > least && (w->points + columns - 1) / columns * w->batch < GO_POINTWISE_CHUNKS) columns -= GO_GEMM_WIDE;
-    w->column_blocks = (w->points + columns - 1) / columns;
-    columns = (w->points + w->column_blocks - 1) / w->column_blocks; /* blocks of about equal size */
-    w->columns = (columns + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE * GO_GEMM_WIDE;
-    w->column_blocks = (w->points + w->columns - 1) / w->columns;
+    while (columns > least && go_ceil_div(w->points, columns) * w->batch < GO_POINTWISE_CHUNKS) columns -= GO_GEMM_WIDE;
+    w->column_blocks = go_ceil_div(w->points, columns);
+    columns = go_ceil_div(w->points, w->column_blocks); /* blocks of about equal size */
+    w->columns = go_round_up(columns, GO_GEMM_WIDE);
+    w->column_blocks = go_ceil_div(w->points, w->columns);
     /* Each block of filters copies the points again. */
-    const int64_t tiles = (w->filters + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS, each = 8;
+    const int64_t tiles = go_ceil_div(w->filters, GO_GEMM_ROWS), each = 8;
     int64_t blocks = GO_POINTWISE_CHUNKS / (w->column_blocks * w->batch);
     if (blocks > tiles / each) blocks = tiles / each;
     if (blocks < 1) blocks = 1;
-    w->rows = (tiles + blocks - 1) / blocks * GO_GEMM_ROWS;
-    w->row_blocks = (w->filters + w->rows - 1) / w->rows;
+    w->rows = go_ceil_div(tiles, blocks) * GO_GEMM_ROWS;
+    w->row_blocks = go_ceil_div(w->filters, w->rows);
     return (size_t)(w->batch * w->row_blocks * w->column_blocks);
 }
 
@@ -131,14 +131,14 @@ GO_INLINE void go_pointwise_chunk(const go_pointwise *w, size_t chunk, go_pointw
     const int64_t first = block / w->column_blocks * w->rows, start = block % w->column_blocks * w->columns;
     const int64_t rows = w->filters - first < w->rows ? w->filters - first : w->rows;
     const int64_t count = w->points - start < w->columns ? w->points - start : w->columns;
-    const int64_t panels = (count + GO_GEMM_WIDE - 1) / GO_GEMM_WIDE, depth = w->channels;
+    const int64_t panels = go_ceil_div(count, GO_GEMM_WIDE), depth = w->channels;
     const int64_t own = w->out ? 0 : GO_GEMM_ROWS * count;
     float *const memory = malloc((size_t)(panels * depth * GO_GEMM_WIDE + own) * sizeof(float) + GO_LINE);
     if (!memory) {
         __atomic_store_n(failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    float *const b = (float *)(((uintptr_t)memory + GO_LINE - 1) / GO_LINE * GO_LINE);
+    float *const b = go_next_line(memory);
     float *const results = b + panels * depth * GO_GEMM_WIDE;
     if (w->scale && w->rectified) go_pointwise_copy(w, image, start, count, b, 1, 1);
     else if (w->scale) go_pointwise_copy(w, image, start, count, b, 1, 0);
@@ -146,8 +146,8 @@ GO_INLINE void go_pointwise_chunk(const go_pointwise *w, size_t chunk, go_pointw
     else go_pointwise_copy(w, image, start, count, b, 0, 0);
     const int64_t pitch = go_pointwise_pitch(depth);
     int64_t done = 0;
-    for (int64_t tiles = (rows + GO_GEMM_ROWS - 1) / GO_GEMM_ROWS; tiles > 0; tiles--) {
-        const int64_t some = (rows - done + tiles - 1) / tiles, row = first + done; /* tiles of about equal size */
+    for (int64_t tiles = go_ceil_div(rows, GO_GEMM_ROWS); tiles > 0; tiles--) {
+        const int64_t some = go_ceil_div(rows - done, tiles), row = first + done; /* tiles of about equal size */
         const int64_t at = (image * w->filters + row) * w->points + start;
         float *const c = w->out ? w->out + at : results;
         const int64_t c_m = w->out ? w->points : count;

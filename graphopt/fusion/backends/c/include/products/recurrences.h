@@ -157,7 +157,7 @@ GO_INLINE void *go_recurrence_allocate(go_recurrence_chunk *at) {
     const double bytes = floats * sizeof(float) + pointers + 64;
     char *const own = bytes < 0x1p48 ? malloc((size_t)bytes) : NULL;
     if (!own) return NULL;
-    at->sums = (float *)(((uintptr_t)own + 63) / 64 * 64);
+    at->sums = go_next_line(own);
     at->bias = at->sums + 2 * inputs * at->width;
     at->apart = at->bias + at->width;
     at->h[0] = at->apart + at->whole;
@@ -230,7 +230,7 @@ GO_INLINE int64_t go_recurrence_cells(const go_recurrence_chunk *at, int64_t ste
 GO_INLINE void go_recurrence_multiply(const go_recurrence_chunk *at, const float *m, int64_t gates, int64_t rows,
                                       int64_t step, go_panel_product *beside,
                                       void (*then)(const go_cell *, int64_t, int64_t)) {
-    const int64_t whole = at->whole, width = GO_PANEL_WIDE * LANES_w, panels = (gates * whole + width - 1) / width;
+    const int64_t whole = at->whole, width = GO_PANEL_WIDE * LANES_w, panels = go_ceil_div(gates * whole, width);
     const go_panel_product p = {m, at->run->hidden, gates * whole, GO_PANEL_WIDE, at->a, at->from, at->to, rows, 0, 0};
     if (at->run->call) go_panel_share(at->run->call, &p);
     for (int64_t number = 0, count; number < panels; number += count) {
@@ -336,9 +336,9 @@ __attribute__((unused)) static void go_recurrence_run(go_call *call, go_recurren
     const double states = (double)run->kinds->gates * run->hidden * run->hidden;
     const double weights = states + (double)run->kinds->gates * run->hidden * run->inputs;
     const int64_t most = states > 0x1p17 ? 12 : 3;
-    run->row_chunks = (run->batch + most - 1) / most;
-    run->rows = (run->batch + run->row_chunks - 1) / run->row_chunks;
-    run->row_chunks = (run->batch + run->rows - 1) / run->rows;
+    run->row_chunks = go_ceil_div(run->batch, most);
+    run->rows = go_ceil_div(run->batch, run->row_chunks);
+    run->row_chunks = go_ceil_div(run->batch, run->rows);
     const size_t chunks = (size_t)(run->row_chunks * run->directions);
     if (states > 0x1p18 && chunks < 3) run->call = call;
     if (run->call || weights * run->steps * run->batch * run->directions < 0x1p18)

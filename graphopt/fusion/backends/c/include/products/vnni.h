@@ -15,7 +15,7 @@ typedef struct {
 } go_integers_layout;
 
 GO_INLINE go_integers_layout go_integers_layout_of(int64_t depth, int64_t columns) {
-    go_integers_layout found = {(columns + 31) / 32, (depth + 3) / 4, 0, 0, 0};
+    go_integers_layout found = {go_ceil_div(columns, 32), go_ceil_div(depth, 4), 0, 0, 0};
     found.sums = (size_t)(found.panels * found.quads) * 2 * GO_QUAD;
     found.norms = found.sums + (size_t)found.panels * 32 * 4;
     found.bytes = found.norms + (size_t)found.panels * 32 * 4;
@@ -176,7 +176,7 @@ GO_INLINE void go_begin_elements(go_elements *each, const go_quantized *p, const
 
 GO_NOINLINE void go_quantize_elements(go_elements *each) {
     const go_quantized *const p = each->product;
-    const int64_t quads = (p->depth + 3) / 4, block = go_low_depth(p->columns, p->depth); /* a multiple of 4 */
+    const int64_t quads = go_ceil_div(p->depth, 4), block = go_low_depth(p->columns, p->depth); /* a multiple of 4 */
     float total[GO_TOGETHER] = {0}, scale[GO_TOGETHER];
     const uint8_t *a[GO_TOGETHER], *b[GO_TOGETHER];
     for (int i = 0; i < GO_TOGETHER; i++) {
@@ -216,7 +216,7 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
     const go_low_part part = go_low_part_at(index % parts, p.rows, p.columns, p.depth, 0);
     const go_integers_layout layout = go_integers_layout_of(p.depth, p.columns);
     const char *const packed = (const char *)p.packed + (p.shares_b ? 0 : (size_t)p.batch * layout.bytes);
-    const int64_t a_step = 4 * layout.quads + 64, c_step = (part.columns + 31) / 32 * 32 + 16;
+    const int64_t a_step = 4 * layout.quads + 64, c_step = go_round_up(part.columns, 32) + 16;
     char *memory = malloc((size_t)(part.rows * (a_step + 8) + part.rows * c_step * 4) + 64);
     if (memory == NULL) return 0;
     int32_t *const c = (int32_t *)(memory + (64 - (uintptr_t)memory % 64)), *const row_sums = c + part.rows * c_step;

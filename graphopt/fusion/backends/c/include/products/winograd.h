@@ -26,7 +26,7 @@ typedef struct {
 
 /* Sums of transformed products with the transform's last row leave out a set of less than three taps, which is 0. */
 GO_INLINE int64_t go_winograd_sets(int64_t taps, int element) {
-    return element == 3 ? taps / 3 : go_conv_parts(taps, 3);
+    return element == 3 ? taps / 3 : go_ceil_div(taps, 3);
 }
 
 /* Floats of the packed weights of a filter. */
@@ -40,7 +40,7 @@ static int64_t go_winograd_depth(int64_t channels, int64_t height, int64_t width
 
 static size_t go_winograd_packed(int64_t filters, int64_t channels, int64_t height, int64_t width) {
     const int64_t lanes = go_conv_lanes(filters);
-    const int64_t rows = go_conv_parts(filters, lanes) * lanes;
+    const int64_t rows = go_round_up(filters, lanes);
     return (size_t)(rows * go_winograd_depth(channels, height, width)) * sizeof(float);
 }
 
@@ -83,9 +83,9 @@ static int64_t go_winograd_plan(go_winograd *w, int64_t *offset) {
         w->in[axis] = c->in[axis], w->out[axis] = c->out[axis], w->kernel[axis] = c->kernel[axis];
         w->pad[axis] = c->pad[axis];
         if (axis < 2 - w->tall) continue;
-        w->sets[axis - 1] = go_conv_parts(c->kernel[axis], 3);
+        w->sets[axis - 1] = go_ceil_div(c->kernel[axis], 3);
         c->kernel[axis] = 3 * w->sets[axis - 1] + 1, c->stride[axis] = 2;
-        c->out[axis] = go_conv_parts(c->out[axis], 2);
+        c->out[axis] = go_ceil_div(c->out[axis], 2);
     }
     if (!c->points || !c->batch || !c->filters) return 0;
     const int64_t sets = w->sets[0] * w->sets[1], elements = w->tall ? 16 : 4;
@@ -97,22 +97,22 @@ static int64_t go_winograd_plan(go_winograd *w, int64_t *offset) {
         const double work = (double)(tiles * w->filters) * (double)(w->channels * elements * sets);
         if (tiles <= tile || (tiles <= most && (work <= GO_CONV_WORK / 4 || tiles < 4 * tile))) break;
         const int axis = c->block[0] > 1 ? 0 : c->block[1] > 1 ? 1 : 2;
-        const int64_t half = go_conv_parts(c->block[axis], 2);
-        c->block[axis] = axis < 2 ? half : go_conv_parts(half, tile) * tile;
+        const int64_t half = go_ceil_div(c->block[axis], 2);
+        c->block[axis] = axis < 2 ? half : go_round_up(half, tile);
         if (axis == 2 && c->block[2] <= tile) break;
     }
     int64_t chunks = c->batch;
     for (int axis = 0; axis < 3; axis++) {
-        c->blocks[axis] = go_conv_parts(c->out[axis], c->block[axis]);
+        c->blocks[axis] = go_ceil_div(c->out[axis], c->block[axis]);
         chunks *= c->blocks[axis];
     }
     /* Few blocks: their inputs are transformed first, by parts of the channels, and then read by parts of the filters. */
     const int shared = chunks < GO_WINOGRAD_BLOCKS && w->filters > GO_WINOGRAD_FILTERS;
     c->part = shared ? GO_WINOGRAD_FILTERS : w->filters;
-    c->parts = go_conv_parts(w->filters, c->part);
-    w->transforms = shared ? chunks * go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS) : 0;
+    c->parts = go_ceil_div(w->filters, c->part);
+    w->transforms = shared ? chunks * go_ceil_div(w->channels, GO_WINOGRAD_CHANNELS) : 0;
     go_conv_layout(c);
-    w->width = (go_conv_parts(c->block[0] * c->block[1] * c->block[2], LANES_w) + 1) * LANES_w;
+    w->width = (go_ceil_div(c->block[0] * c->block[1] * c->block[2], LANES_w) + 1) * LANES_w;
     if (w->width % 256 == 0) w->width += LANES_w;
     w->apart = sets * w->channels * w->width; /* not a multiple of 1 KB, whose lines compete in caches */
     w->apart += (w->apart % 256 ? 0 : LANES_w);
@@ -232,15 +232,15 @@ GO_INLINE void go_winograd_blocks(const go_winograd *w, const float *image, int6
                                   void (*finish)(void *, int64_t, int64_t, const void *), void *data) {
     const int64_t tiles = block[0] * block[1] * block[2], tile = GO_CONV_COLUMNS * LANES_w, wide = 2 * tile;
     const int64_t sets = w->sets[0] * w->sets[1], lanes = go_conv_lanes(w->filters);
-    const int64_t most = go_conv_least(lanes, GO_CONV_FILTERS), cell = GO_CONV_FILTERS * tile;
+    const int64_t most = go_least(lanes, GO_CONV_FILTERS), cell = GO_CONV_FILTERS * tile;
     const int64_t packed = go_winograd_depth(w->channels, tall ? w->kernel[1] : 1, w->kernel[2]);
     float line[4 * GO_CONV_COLUMNS * LANES_w];
     for (int64_t t = 0; t < tiles; t += tile) {
-        const int64_t width = go_conv_least(tile, tiles - t);
-        const int columns = (int)go_conv_parts(width, LANES_w);
+        const int64_t width = go_least(tile, tiles - t);
+        const int columns = (int)go_ceil_div(width, LANES_w);
         for (int64_t f = first; f < end; f += most) {
             const float *weights = w->c.weights + f / lanes * lanes * packed + f % lanes;
-            const int64_t some = go_conv_least(most, end - f);
+            const int64_t some = go_least(most, end - f);
             int number_of_columns = columns;
             for (int k = 0; k < (tall ? 16 : 4); k++) {
                 const int i = tall && k / 4 == 3, j = k % 4 == 3;
@@ -260,8 +260,8 @@ GO_INLINE void go_winograd_blocks(const go_winograd *w, const float *image, int6
                 for (int64_t lane = 0; lane < width;) {
                     const int64_t x = (t + lane) % block[2], y = (t + lane) / block[2] % block[1];
                     const int64_t z = start[0] + (t + lane) / block[2] / block[1];
-                    const int64_t length = go_conv_least(width - lane, block[2] - x), left = 2 * (start[2] + x);
-                    const int64_t count = go_conv_least(2 * length, w->out[2] - left);
+                    const int64_t length = go_least(width - lane, block[2] - x), left = 2 * (start[2] + x);
+                    const int64_t count = go_least(2 * length, w->out[2] - left);
                     for (int row = 0; row < (tall ? 2 : 1); row++) {
                         const int64_t top = tall ? 2 * (start[1] + y) + row : start[1] + y;
                         if (top >= w->out[1]) continue;
@@ -295,7 +295,7 @@ static void go_winograd_channels(const go_winograd *w, int64_t image, const int6
 /* Makes room for the transformed inputs, if they are shared; whether there is memory. */
 static int go_winograd_share(go_winograd *w) {
     if (!w->transforms) return 1;
-    const int64_t blocks = w->transforms / go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS);
+    const int64_t blocks = w->transforms / go_ceil_div(w->channels, GO_WINOGRAD_CHANNELS);
     return (w->inputs = malloc((size_t)(blocks * go_winograd_floats(w)) * sizeof(float))) != NULL;
 }
 
@@ -304,10 +304,10 @@ __attribute__((unused)) static void go_winograd_transform(void *data, size_t chu
     go_winograd *const w = data;
     const go_conv *c = &w->c;
     int64_t start[3], block[3];
-    const int64_t parts = go_conv_parts(w->channels, GO_WINOGRAD_CHANNELS), number = (int64_t)chunk / parts;
+    const int64_t parts = go_ceil_div(w->channels, GO_WINOGRAD_CHANNELS), number = (int64_t)chunk / parts;
     const int64_t image = go_conv_locate(c, number, start, block);
     const int64_t first = (int64_t)chunk % parts * GO_WINOGRAD_CHANNELS;
-    const int64_t end = go_conv_least(first + GO_WINOGRAD_CHANNELS, w->channels);
+    const int64_t end = go_least(first + GO_WINOGRAD_CHANNELS, w->channels);
     float *copy = malloc((size_t)(w->c.plane + LANES_w) * sizeof(float));
     if (copy) go_winograd_channels(w, image, start, block, first, end, copy, w->inputs + number * go_winograd_floats(w));
     else __atomic_store_n(&w->c.failed, 1, __ATOMIC_RELAXED);
@@ -319,7 +319,7 @@ GO_INLINE void go_winograd_chunk(go_winograd *w, size_t chunk, void (*finish)(vo
                                  void *data) {
     go_conv *c = &w->c;
     int64_t start[3], block[3];
-    const int64_t first = (int64_t)chunk % c->parts * c->part, end = go_conv_least(first + c->part, w->filters);
+    const int64_t first = (int64_t)chunk % c->parts * c->part, end = go_least(first + c->part, w->filters);
     const int64_t number = (int64_t)chunk / c->parts, image = go_conv_locate(c, number, start, block);
     const int64_t own = w->inputs ? 0 : go_winograd_floats(w) + c->plane + LANES_w;
     const int64_t sums = (w->tall ? 16 : 4) * GO_CONV_FILTERS * GO_CONV_COLUMNS * LANES_w;
