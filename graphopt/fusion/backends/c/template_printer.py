@@ -113,6 +113,12 @@ class TemplatePrinter(ABC):
         index = self.kernel.operands[number]
         return None if index is None else self.kernel.inputs[index]
 
+    def rank_of(self, operand: int) -> int:
+        """The number of axes of an operand that is not omitted."""
+        port = self.operand(operand)
+        assert port is not None
+        return len(port.dims)
+
     def packed(self, operand: int) -> str:
         """The C expression of a packed operand, ``NULL`` after a failure."""
         places = [constant.operand for constant in self.constants()]
@@ -129,9 +135,7 @@ class TemplatePrinter(ABC):
 
     def stride(self, operand: int, axis: int) -> str:
         """The distance in memory between two neighbours along an axis of an operand, in elements."""
-        port = self.operand(operand)
-        assert port is not None
-        return " * ".join(f"in{operand}[{each}]" for each in range(axis + 1, len(port.dims))) or "1"
+        return " * ".join(f"in{operand}[{each}]" for each in range(axis + 1, self.rank_of(operand))) or "1"
 
     def chunk_function(self, function: str, member: str) -> str:
         """``NAME_chunk`` for ``go_parallel``: ``function`` computes a chunk of a member of the run."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
-from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.backends.c.byte_printer import BytePrinter
+from graphopt.fusion.backends.c.template_printer import PackedConstant
+from graphopt.fusion.backends.c.templates.conv import MODES
 from graphopt.fusion.templates.byte_conv import ByteConvParameters
 
 _X, _WEIGHTS, _X_SCALE, _W_SCALES, _X_ZERO, _W_ZEROS, _BIAS, _SCALE, _ZERO = range(9)
-_TYPES = {Element.U8: "GO_U8", Element.I8: "GO_I8", Element.I32: "GO_SUMS"}
-_MODES = {"NOTSET": 0, "SAME_UPPER": 1, "SAME_LOWER": 2}
 
 
-class ByteConvPrinter(TemplatePrinter):
+class ByteConvPrinter(BytePrinter):
     """Prints a convolution of bytes; the schedule is in ``byte_conv.h``."""
 
     headers = (
@@ -27,23 +26,11 @@ class ByteConvPrinter(TemplatePrinter):
         found: ByteConvParameters = self.kernel.parameters
         return found
 
-    def _type(self, operand: int) -> str:
-        port = self.operand(operand)
-        assert port is not None
-        return _TYPES[port.element]
-
-    @property
-    def _result(self) -> str:
-        """The type of the result, before the epilogue."""
-        if self.epilogue is None:
-            return _TYPES[self.kernel.outputs[0].element]
-        return _TYPES[self.epilogue.kernel.inputs[self.epilogue.result].element]
-
     def _axis(self, axis: int) -> str:
         """Arguments of ``go_byte_conv_size`` and ``go_byte_conv_axis``."""
         found = self._parameters
         values = (found.kernel[axis], found.strides[axis], found.dilations[axis])
-        pads = (found.pads[axis], found.pads[2 + axis], _MODES[found.auto_pad])
+        pads = (found.pads[axis], found.pads[2 + axis], MODES[found.auto_pad])
         return ", ".join(map(str, (f"in0[{2 + axis}]", *values, *pads)))
 
     def dims(self) -> Sequence[Sequence[str]]:
@@ -57,23 +44,23 @@ class ByteConvPrinter(TemplatePrinter):
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
 
     def functions(self) -> str:
-        name, shape = self.name, "dims[0], dims[1], dims[2] * dims[3]"
+        name, result, shape = self.name, self.result_type, "dims[0], dims[1], dims[2] * dims[3]"
         return (
             f"static size_t {name}_size(const int64_t *dims) {{\n"
             f"    return go_byte_filters_size({shape});\n}}\n"
             f"static void {name}_pack(const void *from, const int64_t *dims, void *to) {{\n"
-            f"    go_byte_filters_pack(from, {shape}, {self._type(_WEIGHTS)}, to);\n}}\n"
+            f"    go_byte_filters_pack(from, {shape}, {self.type_of(_WEIGHTS)}, to);\n}}\n"
             f"static void {name}_part(void *data, size_t index) {{\n"
             f"    {name}_run *const run = data;\n"
-            f"    go_byte_conv_part(&run->conv, (int64_t)index, {self._result}, {self.finish}, run);\n}}\n"
+            f"    go_byte_conv_part(&run->conv, (int64_t)index, {result}, {self.finish}, run);\n}}\n"
         )
 
     def run(self) -> Iterator[str]:
         scales_vary, zeros_vary = map(int, self._parameters.by_filter)
         fields = {
-            "x_type": self._type(_X),
-            "w_type": self._type(_WEIGHTS),
-            "type": self._result,
+            "x_type": self.type_of(_X),
+            "w_type": self.type_of(_WEIGHTS),
+            "type": self.result_type,
             "x": f"run->in[{_X}]",
             "x_scale": f"run->in[{_X_SCALE}]",
             "w_scales": f"run->in[{_W_SCALES}]",

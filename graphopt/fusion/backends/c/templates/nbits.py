@@ -24,19 +24,13 @@ class NBitsPrinter(TemplatePrinter):
         found: NBitsParameters = self.kernel.parameters
         return found
 
-    @property
-    def _rank(self) -> int:
-        port = self.operand(_A)
-        assert port is not None
-        return len(port.dims)
-
     def dims(self) -> Sequence[Sequence[str]]:
-        return [[*(f"in0[{axis}]" for axis in range(self._rank - 1)), str(self._parameters.columns)]]
+        return [[*(f"in0[{axis}]" for axis in range(self.rank_of(_A) - 1)), str(self._parameters.columns)]]
 
     def checks(self) -> Iterator[str]:
         depth = self._parameters.depth
         yield from self.require(
-            f"in0[{self._rank - 1}] == {depth}", message=f"it multiplies rows of {depth} elements"
+            f"in0[{self.rank_of(_A) - 1}] == {depth}", message=f"it multiplies rows of {depth} elements"
         )
 
     def constants(self) -> Sequence[PackedConstant]:
@@ -98,7 +92,7 @@ class NBitsPrinter(TemplatePrinter):
 
     def run(self) -> Iterator[str]:
         found = self._parameters
-        rows = " * ".join([f"in0[{axis}]" for axis in range(self._rank - 1)] or ["1"])
+        rows = " * ".join([f"in0[{axis}]" for axis in range(self.rank_of(_A) - 1)] or ["1"])
         zeros = self.packed(_ZEROS) if self.operand(_ZEROS) is not None else "NULL"
         yield (
             f"    run->product = (go_nbits){{{self.packed(_WEIGHTS)}, {self.packed(_SCALES)}, {zeros}, "

@@ -29,9 +29,7 @@ class PointwisePrinter(TemplatePrinter):
 
     @property
     def _spatial(self) -> range:
-        port = self.operand(_WEIGHTS)
-        assert port is not None
-        return range(2, len(port.dims))
+        return range(2, self.rank_of(_WEIGHTS))
 
     def dims(self) -> Sequence[Sequence[str]]:
         sizes = [f"in{_PARTS}[{axis}]" for axis in self._spatial]
@@ -46,9 +44,8 @@ class PointwisePrinter(TemplatePrinter):
         if self.operand(_BIAS) is not None:
             right.append(f"in{_BIAS}[0] == in{_WEIGHTS}[0]")
         for operand in range(_NORM, _PARTS):
-            port = self.operand(operand)
-            if port is not None:
-                count = " * ".join(f"in{operand}[{axis}]" for axis in range(len(port.dims)))
+            if self.operand(operand) is not None:
+                count = " * ".join(f"in{operand}[{axis}]" for axis in range(self.rank_of(operand)))
                 right.append(f"{count} == in{_WEIGHTS}[1]")
         yield from self.require(*right)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphopt.fusion.backends.c.byte_printer import ByteMatrixPrinter
 from graphopt.fusion.backends.c.expressions import float_literal
-from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
-from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.backends.c.template_printer import PackedConstant
 from graphopt.fusion.templates.quantized_product import ProductParameters, Quantization
 
 _A, _B, _SCALES, _ZEROS = range(4)
-_TYPES = {Element.F32: "GO_FLOATS", Element.U8: "GO_U8", Element.I8: "GO_I8"}
 
 
-class QuantizedProductPrinter(TemplatePrinter):
+class QuantizedProductPrinter(ByteMatrixPrinter):
     """Prints ``quantize(dequantize(a) · dequantize(b))``, scheduled in ``quantized.h`` and ``vnni.h``."""
 
     headers = ("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h", "products/vnni.h")
@@ -24,50 +23,24 @@ class QuantizedProductPrinter(TemplatePrinter):
         found: ProductParameters = self.kernel.parameters
         return found
 
-    def _rank(self, operand: int) -> int:
-        port = self.operand(operand)
-        assert port is not None
-        return len(port.dims)
-
-    def _type(self, operand: int) -> str:
-        port = self.operand(operand)
-        assert port is not None
-        return _TYPES[port.element]
-
     @property
-    def _result(self) -> str:
-        """The type of the result, before the epilogue."""
-        if self._parameters.result is None:
-            return "GO_FLOATS"
-        if self.epilogue is None:
-            return _TYPES[self.kernel.outputs[0].element]
-        return _TYPES[self.epilogue.kernel.inputs[self.epilogue.result].element]
+    def is_batched(self) -> bool:
+        return self._parameters.batched
 
     @property
     def _is_integer(self) -> bool:
         """Whether integers are multiplied if the machine does so."""
         return self._parameters.a is not None and self._parameters.b.zero is not None
 
-    def dims(self) -> Sequence[Sequence[str]]:
-        a, b = self._rank(_A), self._rank(_B)
-        return [[*(f"in0[{axis}]" for axis in range(a - 1)), f"in1[{b - 1}]"]]
-
-    def checks(self) -> Iterator[str]:
-        a, b = self._rank(_A), self._rank(_B)
-        pairs = [(a - 1, b - 2)]
-        if self._parameters.batched:
-            pairs += [(axis, axis) for axis in range(a - 2)]
-        for left, right in pairs:
-            message = f"the operands do not match on axis {left}"
-            yield from self.require(f"in0[{left}] == in1[{right}]", message=message)
-
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_B, f"{self.name}_size", f"{self.name}_pack")] if self._is_integer else []
 
     def functions(self) -> str:
         name, store = self.name, self.finish
-        parts = [self._packing()] if self._is_integer else []
-        if self._result != "GO_FLOATS":
+        parts = []
+        if self._is_integer:
+            parts.append(self.packing("go_integers", self.type_of(_B), str(self._parameters.b.zero)))
+        if self.result_type != "GO_FLOATS":
             store = f"{name}_quantize"
             parts.append(
                 f"static void {store}(void *data, int64_t at, int64_t count, const void *values) {{\n"
@@ -88,36 +61,17 @@ class QuantizedProductPrinter(TemplatePrinter):
         )
         return "".join(parts)
 
-    def _packing(self) -> str:
-        name, rank, zero = self.name, self._rank(_B), self._parameters.b.zero
-        batches = " * ".join([f"dims[{axis}]" for axis in range(rank - 2)] or ["1"])
-        shape = f"{batches}, dims[{rank - 2}], dims[{rank - 1}]"
-        return (
-            f"static size_t {name}_size(const int64_t *dims) {{\n    return go_integers_size({shape});\n}}\n"
-            f"static void {name}_pack(const void *from, const int64_t *dims, void *to) {{\n"
-            f"    go_integers_pack(from, {shape}, {self._type(_B)}, {zero}, to);\n}}\n"
-        )
-
     def run(self) -> Iterator[str]:
         found = self._parameters
-        a, b = self._rank(_A), self._rank(_B)
-        leading = [f"in0[{axis}]" for axis in range(a - 2)]
-        rows = f"in0[{a - 2}]"
-        if not found.batched:
-            rows, leading = " * ".join([*leading, rows]), []
         fields = {
-            "a_type": self._type(_A),
-            "b_type": self._type(_B),
-            "type": self._result,
+            "a_type": self.type_of(_A),
+            "b_type": self.type_of(_B),
+            "type": self.result_type,
             "a": f"run->in[{_A}]",
             "b": f"run->in[{_B}]",
             "b_scales": f"run->in[{_SCALES}]",
             "b_zeros": f"run->in[{_ZEROS}]",
-            "batches": " * ".join(leading or ["1"]),
-            "rows": rows,
-            "columns": f"in1[{b - 1}]",
-            "depth": f"in1[{b - 2}]",
-            "shares_b": str(int(not found.batched)),
+            **self.sizes(),
         }
         for prefix, part in (("a_", found.a), ("b_", found.b), ("", found.result)):
             fields |= _numbers(prefix, part)
