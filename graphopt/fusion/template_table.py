@@ -79,19 +79,19 @@ def matches(node: ir.Node, cx: Context) -> list[Match]:
     """The matches of the anchor ``node``, those of most nodes first.
 
     Raises:
-        CantFuse: there is none; the message is the reason of the last template.
+        CantFuse: there is none; the message is the reason of the first template, by the name of its module.
     """
     found: list[Match] = []
-    reason = CantFuse(f"no template for {qualified_name(node)}")
+    reasons: list[CantFuse] = []
     for candidate in _by_operator().get(qualified_name(node), ()):
         try:
             found.append(replace(candidate.match(node, cx), is_faster=candidate.is_faster))
         except CantFuse as refusal:
-            reason = refusal
+            reasons.append(refusal)
         except Exception as fault:  # nodes may violate the schemas of their operators
-            reason = CantFuse(f"its node is invalid: {type(fault).__name__}")
+            reasons.append(CantFuse(f"its node is invalid: {type(fault).__name__}"))
     if not found:
-        raise reason
+        raise reasons[0] if reasons else CantFuse(f"no template for {qualified_name(node)}")
     return sorted(found, key=lambda match: -len(match.nodes))
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import context_for
+from graphopt.fusion import template_table
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.group_functions import groups_of
+from graphopt.fusion.loops.ir import CantFuse
 from graphopt.passes.pipelines import make_pipeline
 from tests.model_testing import parse
 
@@ -50,6 +52,22 @@ def test_convolutions_of_bytes(stride: int, has_template: bool) -> None:
     inputs = "int8[1,2,H,W] x, int8[4,2,3,3] w"
     text = f"g ({inputs}) => (int8[1,4,M,N] y) <float s = {{0.5}}, int8 z = {{3}}> {{ {body} }}"
     assert bool(grouped(text).functions) is has_template
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "g (double[M,K] x, double[K,N] w) => (double[M,N] y) { y = MatMul(x, w) }",
+            "other types than float",
+        ),
+        (CONV.format(bias="4", attributes='<auto_pad = "SAME_UPPER", strides = [6]>'), "crops the operand"),
+    ],
+)
+def test_the_reason_is_that_of_the_template_of_the_operator_alone(text: str, reason: str) -> None:
+    model = parse(text)
+    with context_for(model) as cx, pytest.raises(CantFuse, match=reason):
+        template_table.matches(next(iter(model.graph)), cx)
 
 
 @pytest.mark.parametrize(
