@@ -12,9 +12,9 @@ from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates.conv import require_uncropped
+from graphopt.fusion.templates.quantized_product import BYTES
 from graphopt.util.lazy_dataclass import dataclass
 
-_BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 #: For each operator, the indices of inputs: x, weights, scale of x, scales of weights, zero of x, zeros of
 #: weights, bias, scale and zero of the result.
 _INPUTS: dict[str, tuple[int | None, ...]] = {
@@ -71,7 +71,7 @@ def byte_conv(anchor: ir.Node, cx: Context) -> Match:
     x, weights, bias = operands[_X], operands[_WEIGHTS], operands[_BIAS]
     if x is None or weights is None:
         raise CantFuse("an input is missing")
-    if cx.dtype(x) not in _BYTES or cx.dtype(weights) not in _BYTES:
+    if cx.dtype(x) not in BYTES or cx.dtype(weights) not in BYTES:
         raise CantFuse("no kernels for the types of its operands")
     if cx.rank(x) != 4 or (shape := cx.static_shape(weights)) is None or len(shape) != 4:
         raise CantFuse("its input does not have 4 axes, or the shape of its weights is unknown")

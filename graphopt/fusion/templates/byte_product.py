@@ -11,9 +11,9 @@ from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.templates.quantized_product import BYTES, is_batched
 from graphopt.util.lazy_dataclass import dataclass
 
-_BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 #: For each operator, the indices of inputs: a, b, scale of a, scales of b, zero of a, zeros of b, bias, scale
 #: and zero of the result.
 _INPUTS: dict[str, tuple[int | None, ...]] = {
@@ -39,10 +39,11 @@ class ByteProductParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """Unless uint8 is multiplied by a constant of int8, which onnxruntime does at the peak of the machine.
+    """Unless uint8 is multiplied by int8, which onnxruntime does at the peak of the machine.
 
-    For two operands of uint8 the kernel took 0.4 to 0.55 of onnxruntime's time (0.84 for one row), and for
-    int8 0.04 to 0.13, measured with onnxruntime 1.31 at 1 thread on AVX-512 with VNNI.
+    Dynamic quantization converts floats to uint8. For two operands of uint8 the kernel took 0.4 to 0.55 of
+    onnxruntime's time (0.84 for one row), and for int8 0.04 to 0.13, measured with onnxruntime 1.31 at 1
+    thread on AVX-512 with VNNI.
     """
     a, b = (None if value is None else cx.dtype(value) for value in match.operands[:2])
     return a is ir.DataType.INT8 or b is ir.DataType.UINT8
@@ -64,13 +65,13 @@ def byte_product(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an input is missing")
     dynamic = anchor.op_type == "DynamicQuantizeMatMul"
     types = (cx.dtype(a), cx.dtype(b))
-    if types[1] not in _BYTES or types[0] not in ((ir.DataType.FLOAT,) if dynamic else _BYTES):
+    if types[1] not in BYTES or types[0] not in ((ir.DataType.FLOAT,) if dynamic else BYTES):
         raise CantFuse("no kernels for the types of its operands")
     for index in (_A_SCALE, _B_SCALES, _BIAS, _SCALE):
         value = operands[index]
         if value is not None and cx.dtype(value) is not ir.DataType.FLOAT:
             raise CantFuse("no kernels for other scales than floats")
-    batched = _is_batched(a, b, cx)
+    batched = is_batched(a, b, cx)
     columns = (cx.shape(b) or (None,))[-1]
     for index in (_A_SCALE, _A_ZERO, _SCALE, _ZERO):
         if operands[index] is not None and _by_column(operands[index], None, cx):
@@ -101,16 +102,4 @@ def _by_column(value: ir.Value | None, columns: Dim | None, cx: Context) -> bool
         return False
     if not _is_row(value, columns, cx):
         raise CantFuse("its scales or zero points are neither one number nor one for each column")
-    return True
-
-
-def _is_batched(a: ir.Value, b: ir.Value, cx: Context) -> bool:
-    """Whether ``b`` has the batches of ``a``; raises CantFuse if that is unknown, or one of several."""
-    left, right = cx.shape(a), cx.shape(b)
-    if left is None or right is None or len(left) < 2 or len(right) < 2:
-        raise CantFuse("the rank of an operand is unknown, or less than 2")
-    if len(right) == 2:
-        return False
-    if len(left) != len(right) or not all(map(cx.facts.dim_equal, left[:-2], right[:-2])):
-        raise CantFuse("its operands have other batches")
     return True

@@ -17,7 +17,8 @@ from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
 
 _DOMAINS = ("", ir.MICROSOFT)
-_BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+#: Element types that kernels of bytes multiply.
+BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,8 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an input is missing")
     nodes = [anchor]
     a, a_scaling = left, None
-    if (before := _quantizer(left.producer(), "DequantizeLinear")) is not None and before.inputs[
-        0
-    ] is not None:
+    before = _quantizer(left.producer(), "DequantizeLinear")
+    if before is not None and before.inputs[0] is not None:
         a, a_scaling = before.inputs[0], _one_quantization(before, before.inputs[0], cx)
         nodes.append(before)
     elif cx.dtype(left) is not ir.DataType.FLOAT:
@@ -81,12 +81,12 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
         nodes.append(before)
     b = before.inputs[0]
     b_scaling, scales, zeros = _quantization_of_columns(before, b, cx)
-    batched = _is_batched(a, b, cx)
+    batched = is_batched(a, b, cx)
     result, quantization = anchor.outputs[0], None
     readers = list(ir.readers(result))
     if len(readers) == 1 and not result.is_graph_output():
         behind = _quantizer(readers[0], "QuantizeLinear")
-        if behind is not None and cx.dtype(behind.outputs[0]) in _BYTES:
+        if behind is not None and cx.dtype(behind.outputs[0]) in BYTES:
             try:
                 quantization = _one_quantization(behind, behind.outputs[0], cx)
             except CantFuse:
@@ -109,7 +109,7 @@ def _quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
 
 def _one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantization:
     """The quantization of all elements; raises CantFuse if its parameters are unknown, or differ."""
-    if cx.dtype(quantized) not in _BYTES:
+    if cx.dtype(quantized) not in BYTES:
         raise CantFuse("no kernels for its quantized type")
     scale = None if node.inputs[1] is None else cx.constant(node.inputs[1])
     if scale is None or scale.size != 1 or scale.dtype.name != "float32":
@@ -131,7 +131,7 @@ def _quantization_of_columns(
     try:
         return _one_quantization(node, b, cx), None, None
     except CantFuse:
-        if cx.dtype(b) not in _BYTES:
+        if cx.dtype(b) not in BYTES:
             raise
     shape = cx.static_shape(b)
     axis = node.attributes["axis"].value if "axis" in node.attributes else 1
@@ -147,8 +147,12 @@ def _quantization_of_columns(
     return Quantization(None, 0 if zeros is None else None), scales, zeros
 
 
-def _is_batched(a: ir.Value, b: ir.Value, cx: Context) -> bool:
-    """Whether ``b`` has the batches of ``a``, not a single one; raises CantFuse in other cases."""
+def is_batched(a: ir.Value, b: ir.Value, cx: Context) -> bool:
+    """Whether ``b`` has the batches of ``a``, rather than being one matrix.
+
+    Raises:
+        CantFuse: a rank is unknown or less than 2, or the batches differ.
+    """
     left, right = cx.shape(a), cx.shape(b)
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         raise CantFuse("the rank of an operand is unknown, or less than 2")
