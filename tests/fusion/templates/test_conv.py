@@ -257,3 +257,25 @@ def test_depthwise_convolutions_beside_others_keep_the_blocked_layout(
             template_table.matches(node, cx)[0] for node in model.graph if node.attributes.get("group")
         )
         assert template_policy.is_faster_as_template(match, cx) is is_kernel
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "after", "is_kernel"),
+    [
+        (32, 5, "", False),
+        (32, 5, "HardSwish", True),
+        (60, 5, "", True),
+        (32, 3, "", True),
+        (14, 3, "", False),
+    ],
+)
+def test_depthwise_convolutions_of_many_taps_need_an_epilogue_or_many_positions(
+    size: int, taps: int, after: str, is_kernel: bool
+) -> None:
+    weights = ",".join(["0.5"] * 16 * taps * taps)
+    epilogue = f"y = {after}(c)" if after else "y = Identity(c)"
+    model = parse(f"""g (float[1,16,{size},{size}] x) => (float[N,16,H,W] y)
+        <float[16,1,{taps},{taps}] w = {{{weights}}}> {{ c = Conv <group = 16> (x, w) {epilogue} }}""")
+    with context_for(model) as cx:
+        (match,) = template_table.matches(next(iter(model.graph)), cx)
+        assert template_policy.is_faster_as_template(match, cx) is is_kernel
