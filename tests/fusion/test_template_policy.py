@@ -12,7 +12,7 @@ from graphopt.cost import Axis, Costs, Grid, shipped
 from graphopt.fusion import template_policy
 from graphopt.fusion.kernel_policy import FusionPolicy, Kernels
 from graphopt.fusion.template_policy import is_faster_as_template, is_ruled_out, shape_class, template_name
-from graphopt.fusion.template_table import Match
+from graphopt.fusion.template_table import Match, matches
 from graphopt.tuning.template_subjects import TEMPLATE_CASES
 from tests.model_testing import parse
 
@@ -92,6 +92,18 @@ def test_constant_matrices_with_and_without_an_epilogue() -> None:
     plain = f"g (float[3,2] x) => (float[3,2] y) {{ {body} y = MatMul(x, w) }}"
     fused = f"g (float[3,2] x) => (float[3,2] y) {{ {body} t = MatMul(x, w) y = Gelu(t) }}"
     assert (case_of(plain)[1], case_of(fused)[1]) == ("constant", "constant, epilogue")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "is_kernel"),
+    [("8", 4096, True), ("16", 4096, False), ("M", 4096, False), ("16", 512, True), ("M", 512, True)],
+)
+def test_products_of_few_rows_may_have_many_columns(rows: str, columns: int, is_kernel: bool) -> None:
+    shapes = f"float[{rows},1024] x, float[1024,{columns}] w"
+    model = parse(f"g ({shapes}) => (float[{rows},{columns}] y) {{ y = MatMul(x, w) }}")
+    with context_for(model) as cx:
+        (match,) = matches(next(iter(model.graph)), cx)
+        assert match.is_faster is not None and match.is_faster(match, cx) is is_kernel
 
 
 def test_transposed_operands_are_a_class() -> None:
