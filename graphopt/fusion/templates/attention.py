@@ -125,6 +125,8 @@ def attention(anchor: ir.Node, cx: Context) -> Match:
     attributes = _attributes(anchor)
     if attributes.get("softmax_precision", 1) not in (0, 1):
         raise CantFuse("no kernels for attention with another precision")
+    if any(attributes.get(name, -1) != -1 for name in ("left_window_size", "right_window_size")):
+        raise CantFuse("no kernels for attention with windows")
     query, key, value = operands[:MASK]
     if query is None or key is None or value is None:
         raise CantFuse("an operand is missing")
@@ -227,6 +229,8 @@ def _results(anchor: ir.Node, operands: Sequence[ir.Value | None]) -> tuple[ir.V
     past = [value for value in operands[PAST_KEY:LENGTHS] if value is not None]
     if len(present) == 1 or len(past) == 1 or len(past) > len(present):
         raise CantFuse("no kernels for past or present keys without values, or without each other")
+    if not all(map(ir.is_read, (result, *present))):
+        raise CantFuse("nothing reads one of its results")
     return (result, *present)
 
 

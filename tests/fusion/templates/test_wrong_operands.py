@@ -19,8 +19,8 @@ LSTM = """g (float[{x}] x, float[1,32,4] w, float[{r}] r) => (float[S,1,B,8] y) 
 }}"""
 
 
-def grouped(text: str) -> ir.Model:
-    model = parse(text)
+def grouped(text: str, opset: int = 17) -> ir.Model:
+    model = parse(text, opset=opset)
     with context_for(model) as cx:
         make_pipeline("fuse-groups").eager().run(model, cx)
     return model
@@ -144,5 +144,23 @@ def test_grouped_attention(attributes: str, results: str, has_template: bool) ->
     inputs = "float[B,Q,32] q, float[B,Q,16] k, float[B,Q,16] v, int32[B] used, int32 total"
     body = f"com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2{attributes}>"
     call = f"{results} = {body} (q, k, v, , , used, total)"
-    text = f"g ({inputs}) => (float[B,Q,32] y) {{ {call} }}"
-    assert bool(grouped(text).functions) is has_template
+    outputs = "float[B,Q,32] y" + ", float[B,2,Q,8] ok, float[B,2,Q,8] ov" * ("ok" in results)
+    assert bool(grouped(f"g ({inputs}) => ({outputs}) {{ {call} }}").functions) is has_template
+
+
+@pytest.mark.parametrize(
+    ("attributes", "outputs", "has_template"),
+    [
+        ("", "y, float[1,2,P,8] ok, float[1,2,P,8] ov", True),
+        ("", "y", False),
+        ("", "y, float[1,2,P,8] ok", False),
+        ("<left_window_size = -1>", "y, float[1,2,P,8] ok, float[1,2,P,8] ov", True),
+        ("<left_window_size = 1>", "y, float[1,2,P,8] ok, float[1,2,P,8] ov", False),
+        ("<right_window_size = 0>", "y, float[1,2,P,8] ok, float[1,2,P,8] ov", False),
+    ],
+)
+def test_attention_whose_results_are_read(attributes: str, outputs: str, has_template: bool) -> None:
+    inputs = "float[1,2,1,8] q, float[1,2,1,8] k, float[1,2,1,8] v, float[1,2,O,8] pk, float[1,2,O,8] pv"
+    body = f"y, ok, ov = Attention {attributes} (q, k, v, , pk, pv)"
+    text = f"g ({inputs}) => (float[1,2,1,8] {outputs}) {{ {body} }}"
+    assert bool(grouped(text, 25).functions) is has_template
