@@ -106,12 +106,14 @@ def _group_at(
 
 
 def _check(match: Match, policy: TemplatePolicy, taken: Container[ir.Node]) -> None:
-    """Raise CantFuse if ``match`` is slower, or its nodes have other readers or groups."""
+    """Raise CantFuse if ``match`` is slower or unused, or its nodes have other readers or groups."""
     reason = policy.obstacle_to_template(match)
     if reason is not None:
         raise CantFuse(reason)
     if any(node in taken for node in match.nodes):
         raise CantFuse("its operands are computed by another template")
+    if not any(map(ir.is_read, match.results)):
+        raise CantFuse("nothing reads its results")
     for value in (output for node in match.nodes for output in node.outputs):
         inner = all(reader in match.nodes for reader in ir.readers(value)) and not value.is_graph_output()
         if value not in match.results and not inner:

@@ -164,3 +164,8 @@ def test_attention_whose_results_are_read(attributes: str, outputs: str, has_tem
     body = f"y, ok, ov = Attention {attributes} (q, k, v, , pk, pv)"
     text = f"g ({inputs}) => (float[1,2,1,8] {outputs}) {{ {body} }}"
     assert bool(grouped(text, 25).functions) is has_template
+
+
+def test_products_that_nothing_reads_have_no_template() -> None:
+    body = "y = Neg(x) p = MatMulInteger(x, w)"
+    assert not grouped(f"g (int8[M,4] x, int8[4,8] w) => (int8[M,4] y) {{ {body} }}").functions
