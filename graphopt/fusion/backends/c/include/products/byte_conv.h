@@ -1,10 +1,13 @@
-/* Convolutions of bytes in 2 dimensions, exact modulo 2^32, without a matrix of patches: the input becomes groups of channels
-   (byte_tiles.h), padded with its zero point, one plane for each remainder of a position divided by the stride. Then the
-   positions of the output that a vector holds are adjacent in the input at each tap. Positions have the pitch of planes, so
-   that some beyond the end of a row are computed and dropped.
+/* Convolutions of bytes in 2 dimensions, exact modulo 2^32, without a matrix of patches: the input becomes groups of
+   channels (byte_tiles.h), padded with its zero point, one plane for each remainder of a position divided by the
+   stride. Then the positions of the output that a vector holds are adjacent in the input at each tap. Positions have
+   the pitch of planes, so that some beyond the end of a row are computed and dropped.
 
    Groups of four bytes have a sign in weights, and none in the input. */
-enum { GO_CONV_BLOCK = 4 * GO_BYTE_ROWS /* filters of a part */, GO_CONV_BAND = 512 /* positions of a part, if rows are short */ };
+enum {
+    GO_CONV_BLOCK = 4 * GO_BYTE_ROWS, /* filters of a part */
+    GO_CONV_BAND = 512                /* positions of a part, if rows are short */
+};
 
 typedef struct {
     int x_type, w_type, type;

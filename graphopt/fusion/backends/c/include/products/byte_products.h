@@ -1,5 +1,5 @@
-/* Matrix products of bytes, (a - zero of a) (b - zero of b), exact modulo 2^32: as they are, converted to floats and scaled,
-   or quantized again. A may consist of floats, which are quantized by their range first.
+/* Matrix products of bytes, (a - zero of a) (b - zero of b), exact modulo 2^32: as they are, converted to floats and
+   scaled, or quantized again. A may consist of floats, which are quantized by their range first.
 
    Rows of A become groups first (byte_tiles.h), then the parts of the result are computed. */
 typedef struct {
