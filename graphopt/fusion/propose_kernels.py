@@ -67,10 +67,10 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
 
 
 def _with_kernel(group: Partition, proposal: Proposal, policy: FusionPolicy) -> Partition | str:
-    """``group`` if it has a kernel, or with the moves before it; otherwise the reason why it has none.
+    """``group``, or ``group`` with the moves before it, if that has a kernel; otherwise the reason for none.
 
-    The shape of a moved value may not determine the sizes of later ones: Reshape to the groups of a
-    GroupNormalization merges the spatial axes.
+    The inputs of a kernel must determine all its sizes. The result of a move may not: for a
+    GroupNormalization, Reshape merges the spatial axes, which a later Reshape separates.
     """
     try:
         policy.note_kernel(group)

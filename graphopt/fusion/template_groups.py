@@ -68,7 +68,7 @@ def propose_template_groups(graph: ir.Graph, policy: TemplatePolicy) -> Template
 
 
 def _anchors(graph: ir.Graph, cx: Context) -> list[ir.Node]:
-    """The anchors in ``graph``, first those whose template computes several, so that none is taken before."""
+    """The anchors in ``graph``; first those whose template computes several anchors."""
 
     def has_one(anchor: ir.Node) -> bool:
         try:

@@ -13,6 +13,7 @@ import pytest
 
 from graphopt import config, ir
 from graphopt.cli.main import main
+from graphopt.cli.views.kernel_candidates import candidate_blocks
 from graphopt.fusion.kernel_library import Libraries, Toolchain
 from graphopt.ort import session
 from graphopt.ort.devices import CPU
@@ -219,6 +220,16 @@ def test_only_groups_without_results_are_built(tmp_path: Path, monkeypatch: pyte
     for _ in range(3):
         racer.race(parse(SINE), [{}], 1.0)
     assert built == [None, {"sin_two"}]
+
+
+def test_groups_without_a_race_are_not_counted_as_races() -> None:
+    raced = [RacedCalls(subject("first"), result(0.5, faster=True))]
+    late = [RacedCalls(subject(f"late_{index}"), RaceResult(None)) for index in range(30)]
+    text = [str(block) for block in candidate_blocks(KernelCandidates((*raced, *late)), 0)]
+    assert "  1 of 1 race won by kernels" in text
+    assert "  (30 groups were not measured: --budget 3m leaves time for that)" in text
+    text = [str(block) for block in candidate_blocks(KernelCandidates(tuple(raced)), 0)]
+    assert not any("--budget" in block for block in text)
 
 
 @compiled

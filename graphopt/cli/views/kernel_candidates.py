@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphopt.util.text_tables import Block, Table, beginning, counted, shortened
+from graphopt.util.text_tables import Block, Line, Table, beginning, counted, shortened
 
 if TYPE_CHECKING:
     from graphopt.tuning.kernel_candidates import KernelCandidates, RacedCalls
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Characters of the sizes of a group, number of reasons, and of nodes with a reason, shown without -v.
 _SIZES, _REASONS, _NODES = 36, 6, 3
+#: Number of races that a minute suffices for, approximately.
+_RACES_PER_MINUTE = 20
 
 
 def candidate_blocks(found: KernelCandidates, verbose: int) -> Iterator[Block]:
@@ -22,6 +25,7 @@ def candidate_blocks(found: KernelCandidates, verbose: int) -> Iterator[Block]:
     if found.raced:
         yield _table(found.raced, verbose)
         yield _summary(found)
+        yield from _unmeasured(found)
     else:
         yield "  no native groups were raced"
     yield from _reasons("not raced", found.excluded, verbose)
@@ -67,8 +71,18 @@ def _summary(found: KernelCandidates) -> str:
     results = [item.result for item in found.raced]
     won = sum(result.winner == "kernel" for result in results)
     stored = sum(result.is_stored for result in results)
-    text = f"  {won} of {counted(len(results), 'race')} won by kernels"
+    measured = sum(result.measurement is not None for result in results)
+    text = f"  {won} of {counted(measured, 'race')} won by kernels"
     return f"{text}; {stored} from the store (--fresh races again)" if stored else text
+
+
+def _unmeasured(found: KernelCandidates) -> Iterator[Line]:
+    """A sufficient budget, if the time did not suffice for some races."""
+    late = sum(item.result.measurement is None for item in found.raced)
+    if late:
+        minutes = math.ceil(len(found.raced) / _RACES_PER_MINUTE) + 1
+        groups = f"{counted(late, 'group')} {'was' if late == 1 else 'were'} not measured"
+        yield Line(f"  ({groups}: --budget {minutes}m leaves time for that)", "hint")
 
 
 def _reasons(head: str, reasons: dict[str, str], verbose: int) -> Iterator[str]:

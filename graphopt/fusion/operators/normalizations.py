@@ -10,7 +10,7 @@ from graphopt.fusion.operator_table import EmitContext, Operands, operator
 
 
 def _of_channels(ctx: EmitContext) -> Operands:
-    """The input, read where the result is, and one element of each vector for a channel (axis 1)."""
+    """The input at the position of the result, and for its channel (axis 1) one element of each vector."""
     indices = ctx.nest.resolved(ctx.indices)
     found: Operands = [(ctx.required_input(0), indices)]
     for number in range(1, len(ctx.node.inputs)):

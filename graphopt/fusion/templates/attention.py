@@ -50,11 +50,12 @@ class AttentionParameters:
         mask_axes: for batch, heads, queries and keys, the axis of the mask, ``None`` if it has none.
         scale: factor of the products; ``None`` for 1 / √depth.
         softcap: scores s become c · tanh(s / c), unless it is 0.
-        window: number of keys that a query uses, the last ones; 0 for all.
+        window: number of keys that a query uses, counted from the last one; 0 for all.
         is_boolean: whether the mask is true for keys to use; otherwise, it is added.
         is_zero: whether queries without keys have results of 0: no element of their mask exceeds the lowest
             float. Otherwise, the results are those of the softmax.
-        is_causal: whether query i uses the past and new keys 0 … i alone, of as many new keys as queries.
+        is_causal: whether query i uses only the past and the new keys 0 … i; there are as many new keys as
+            queries.
         is_grouped: whether the operator is GroupQueryAttention.
         is_interleaved: whether its rotary embedding rotates adjacent elements.
         is_guarded: whether weights of NaN become 0.

@@ -49,7 +49,7 @@ class ByteConvParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """Unless uint8 is multiplied by int8, which onnxruntime does near the peak of the machine.
+    """Whether onnxruntime is slower: it multiplies uint8 by int8 near the peak of the machine.
 
     For two operands of uint8 the kernel took 0.35 to 0.65 of onnxruntime's time, and for int8 0.05 to 0.2;
     for uint8 times int8 1.1 to 1.3, but 0.4 to 0.7 for few channels. Measured with onnxruntime 1.31 at 1

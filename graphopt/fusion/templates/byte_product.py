@@ -39,7 +39,7 @@ class ByteProductParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """Unless uint8 is multiplied by int8, which onnxruntime does at the peak of the machine.
+    """Whether onnxruntime is slower: it multiplies uint8 by int8 at the peak of the machine.
 
     Dynamic quantization converts floats to uint8. For two operands of uint8 the kernel took 0.4 to 0.55 of
     onnxruntime's time (0.84 for one row), and for int8 0.04 to 0.13, measured with onnxruntime 1.31 at 1

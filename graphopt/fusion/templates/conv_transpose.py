@@ -50,10 +50,10 @@ class ConvTransposeParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """By the ratios measured with onnxruntime 1.31 on AVX-512, 1 thread; see docs/kernels.md.
+    """Whether the kernel is faster, by its measured times relative to onnxruntime's (docs/kernels.md).
 
-    onnxruntime multiplies matrices and adds up their elements: this is slow for few filters in a group and
-    for overlapping windows, and it has no epilogue.
+    onnxruntime 1.31 multiplies matrices and adds up their elements, without an epilogue. This is slow for few
+    filters in a group, and for overlapping windows. Measured at 1 thread with AVX-512.
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None

@@ -39,7 +39,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     """Whether the kernel is faster, by its measured times relative to onnxruntime's (docs/kernels.md).
 
     onnxruntime 1.31 is as fast as the template, at 1 thread with AVX-512, for products of several rows with a
-    constant matrix, unless the sum has 1024 terms or an elementwise node follows.
+    constant matrix, unless the sum has 1024 or more terms or an epilogue repays the kernel.
     """
     (a, b), orders = match.operands[:2], match.parameters.orders
     assert a is not None and b is not None

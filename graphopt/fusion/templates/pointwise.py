@@ -39,7 +39,7 @@ class PointwiseParameters:
 
     Attributes:
         parts: the number of inputs that are concatenated.
-        epsilon: that of the BatchNormalization.
+        epsilon: attribute of the BatchNormalization.
         rectified: whether Relu precedes the convolution.
     """
 
@@ -49,10 +49,10 @@ class PointwiseParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """By the passes over the input that are saved, measured on AVX-512 with onnxruntime 1.31, 1 thread.
+    """Whether the kernel saves more time of passes over the input than it costs.
 
-    onnxruntime keeps values between convolutions in a blocked layout. A kernel between these adds
-    conversions, which take about the time of the passes.
+    Measured on AVX-512 with onnxruntime 1.31, 1 thread. onnxruntime keeps values between convolutions in a
+    blocked layout. A kernel between these adds conversions, which take about the time of the passes.
     """
     weights, parts = match.operands[0], match.operands[_PARTS:]
     assert weights is not None

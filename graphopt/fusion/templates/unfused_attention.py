@@ -1,7 +1,7 @@
 """Attention that is not fused to an operator: MatMul, scale, mask, Softmax and MatMul.
 
-The fusions of attention leave it if it may broadcast, for example since the lengths of keys and values have
-different symbols. The kernel is that of :mod:`graphopt.fusion.templates.attention`.
+The fusions of attention exclude it if operands may broadcast, for example because the lengths of keys and
+values have different symbols. The kernel is that of :mod:`graphopt.fusion.templates.attention`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ GO_INLINE V(f32) V(from_f16)(V(u16) x) {
     const V(u32) wide = V(wide_u16)(x), sign = (wide & 0x8000) << 16, shifted = (wide & 0x7fff) << 13;
     const V(i32) special = (V(i32))(shifted >= 0x0f800000); /* infinite or NaN: the exponent is 31 */
     const V(u32) bits = shifted + V(select_u32)(special, V(splat_u32)(0x70000000), V(splat_u32)(0x38000000));
-    /* Below 2^-14 the leading 1 is missing: add it as a bit, and subtract it as a number. */
+    /* Numbers below 2^-14 have no leading 1: add it as a bit, and subtract it as a number. */
     const V(f32) small = (V(f32))(shifted + 0x38800000) - 0x1p-14f;
     return (V(f32))(V(select_u32)((V(i32))(shifted < 0x00800000), (V(u32))small, bits) | sign);
 }

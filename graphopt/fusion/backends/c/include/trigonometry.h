@@ -21,7 +21,7 @@ GO_INLINE V(i32) V(split_angle)(V(f32) x, V(f32) *r) {
        -0.0 stays. */
     const V(f32) sum = V(fma)(x, C(0x1.45f306p-1f), C(0x1.8p23f)), q = -(sum - 0x1.8p23f);
 #if GO_LEVEL >= 3 || defined(__aarch64__)
-    /* Neither the product with the first part is rounded, nor the remainder of x. */
+    /* Neither the product with the first part nor the remainder of x is rounded. */
     const V(i32) far = ~(V(abs_f32)(x) < 0x1p17f);
     *r = V(fma)(q, C(0x1.846988p-48f), V(fma)(q, C(0x1.4442dp-24f), V(fma)(q, C(0x1.921fb4p0f), x)));
 #else

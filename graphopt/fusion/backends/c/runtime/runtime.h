@@ -45,8 +45,8 @@ typedef struct go_constant {
 #define GO_ALIGNMENT 64
 #define GO_MOST_CONSTANTS 8
 
-/* The packed elements of the operand that is the kernel's constant `index`. If the input is not constant, it is packed
-   now, once per run; NULL if that fails, and the run fails as well. */
+/* The packed elements of the operand that is the kernel's constant `index`. An input that is not constant is packed by
+   this call, once per run; if that fails, the result is NULL, and the run fails as well. */
 const void *go_packed_operand(go_call *call, int index);
 
 /* As `go_packed_operand` if the input is constant, otherwise NULL: nothing is packed. */

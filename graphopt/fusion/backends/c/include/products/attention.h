@@ -29,7 +29,7 @@ typedef struct {
     int64_t out_batch, out_head, out_row;
     float scale, cap; /* scores s become cap tanh(s / cap), unless cap is 0 */
     int is_causal; /* whether query i uses the past and the new keys 0 ... i alone; there is no mask then */
-    int is_exact;  /* whether hidden scores have no influence; otherwise, the lowest float is added to them */
+    int is_exact;  /* whether hidden keys are excluded; otherwise, the lowest float is added to their scores */
     int zeros;     /* whether queries whose scores are all -infinity have results of 0 */
     int is_guarded; /* whether weights of NaN become 0 */
     int is_prompt; /* whether the past is ignored */
@@ -104,8 +104,8 @@ GO_INLINE f32_w go_attention_mask(const go_attention *a, const void *mask, int64
     return add;
 }
 
-/* The scores of a row before the softmax: scaled, capped and masked; returns their maximum. Those before `from` and
-   from `hidden` on are hidden. Those after the last are -infinity. */
+/* The scores of a row before the softmax: scaled, capped and masked; returns their maximum. Keys before `from` and from
+   `hidden` on are hidden. Scores after the last key are -infinity. */
 GO_INLINE f32_w go_attention_scores(const go_attention *a, float *x, const void *mask, int64_t count, int64_t from,
                                     int64_t hidden, int *is_open) {
     f32_w most = splat_f32_w(-__FLT_MAX__);
@@ -270,7 +270,7 @@ GO_INLINE go_attention_rows go_attention_new(const go_attention *a, int64_t batc
     return (go_attention_rows){a->present_k + place * a->depth, a->present_v + place * a->width, a->depth, a->width};
 }
 
-/* Whether hidden keys have no influence: neither NaN nor, if they are added, large numbers. */
+/* Whether hidden keys cannot influence a result: they have no NaN and, if their scores are added, no large numbers. */
 GO_INLINE int go_attention_hides(const go_attention *a, const float *q, int64_t rows, go_attention_rows x,
                                  int64_t keys) {
     return (a->is_exact || (go_attention_is_plain(q, rows, a->depth, a->depth) &&
@@ -326,7 +326,7 @@ GO_INLINE int go_attention_part(const go_attention *a, int64_t part, go_attentio
         const go_attention_rows from = is_old ? before : after;
         const float *k = from.k + row * from.k_row, *v = from.v + row * from.v_row;
         int64_t v_row = from.v_row;
-        if (is_old && a->present_k) { /* the next block of the past, which is read from a cache then */
+        if (is_old && a->present_k) { /* the next block of the past, which is then read from a cache */
             const int64_t to = (batch * shared + head) * a->present + at;
             k = memcpy(a->present_k + to * depth, k, (size_t)(count * depth) * sizeof(float));
             v = memcpy(a->present_v + to * width, v, (size_t)(count * width) * sizeof(float));

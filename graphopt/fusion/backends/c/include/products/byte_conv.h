@@ -1,9 +1,9 @@
 /* Convolutions of bytes in 2 dimensions, exact modulo 2^32, without a matrix of patches: the input becomes groups of
-   channels (byte_tiles.h), padded with its zero point, one plane for each remainder of a position divided by the
-   stride. Then the positions of the output that a vector holds are adjacent in the input at each tap. Positions have
-   the pitch of planes, so that some beyond the end of a row are computed and dropped.
+   channels (byte_tiles.h), padded with its zero point, one plane for each remainder of a position divided by the stride.
+   Then the positions of the output that a vector holds are adjacent in the input at each tap. Rows of positions are as
+   far apart as rows of planes, so that some positions beyond the end of a row are computed and dropped.
 
-   Groups of four bytes have a sign in weights, and none in the input. */
+   In groups of four bytes, those of weights are signed, and those of the input unsigned. */
 enum {
     GO_CONV_BLOCK = 4 * GO_BYTE_ROWS, /* filters of a part */
     GO_CONV_BAND = 512                /* positions of a part, if rows are short */
@@ -82,7 +82,7 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
         go_conv_tile_##kind(GO_BYTE_ROWS > count ? count : 1, w, x, offset, groups, c, c_step); \
         break;
 
-/* Rows of the next tile, of `rows` that are left. */
+/* The number of rows of the next tile; `rows` remain. */
 GO_INLINE int go_byte_conv_rows(int64_t rows) {
     if (rows >= GO_BYTE_ROWS) return GO_BYTE_ROWS;
     return rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
@@ -106,7 +106,7 @@ GO_INLINE void go_conv_panel(int size, int64_t rows, const char *w, const int32_
     go_conv_panel_pairs(rows, w, x, offset, groups, c, c_step);
 }
 
-/* Weights, packed: tile by tile the groups of its filters, group by group; a filter of ones; sums of filters. */
+/* Packed weights: for each tile, the groups of its filters, group by group; then a filter of ones, and sums of filters. */
 GO_INLINE size_t go_byte_filters_size(int64_t filters, int64_t channels, int64_t taps) {
     const int64_t size = go_group_size(), groups = go_ceil_div(channels, size) * taps;
     return (size_t)((filters + 1) * groups + filters) * 4;

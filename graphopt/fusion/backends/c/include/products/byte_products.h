@@ -1,7 +1,8 @@
-/* Matrix products of bytes, (a - zero of a) (b - zero of b), exact modulo 2^32: as they are, converted to floats and
-   scaled, or quantized again. A may consist of floats, which are quantized by their range first.
+/* Matrix products of bytes, (a - zero of a) (b - zero of b), exact modulo 2^32. The result consists of these integers, or
+   is converted to floats and scaled, or quantized again. A may consist of floats, which are first quantized by their
+   range.
 
-   Rows of A become groups first (byte_tiles.h), then the parts of the result are computed. */
+   Rows of A become groups (byte_tiles.h) before the parts of the result are computed. */
 typedef struct {
     int a_type, b_type, type;
     const void *a, *packed;             /* [batches, rows, depth], and b in panels, one for all batches or one for each */

@@ -1,9 +1,9 @@
 /* Tiles of exact products of bytes, modulo 2^32. A lane of 32 bits has a group of numbers along k: four bytes, on machines
    that multiply four pairs of bytes without saturation, otherwise two numbers of 16 bits. Rows of the left operand are
-   groups one after the other; panels of the right one have the groups of GO_BYTE_COLUMNS columns, k by k.
+   consecutive groups; panels of the right one have the groups of GO_BYTE_COLUMNS columns, k by k.
 
-   Four bytes are without sign in rows, and with a sign in panels: bytes of the other kind are moved by 128, which the
-   zero points compensate. */
+   In groups of four bytes, those of rows are unsigned, and those of panels signed: bytes of the other kind are shifted by
+   128, for which the zero points compensate. */
 #define GO_BYTE_COLUMNS (2 * LANES_w)   /* of a panel */
 #if GO_LEVEL == 4 || defined(__aarch64__)
 #define GO_BYTE_ROWS 12 /* of a tile: 24 registers of sums */
@@ -29,7 +29,7 @@ GO_INLINE int go_group_size(void) { return __builtin_cpu_supports("avx512vnni") 
 GO_INLINE int go_group_size(void) { return 2; }
 #endif
 
-/* What is added to the numbers of a row and a panel. */
+/* The shifts of the numbers of a row and of a panel. */
 GO_INLINE int32_t go_row_shift(int type, int size) { return size == 4 && type == GO_I8 ? 128 : 0; }
 GO_INLINE int32_t go_panel_shift(int type, int size) { return size == 4 && type == GO_U8 ? -128 : 0; }
 

@@ -1,6 +1,6 @@
 /* Transposed convolutions of floats in 1 to 3 dimensions (ONNX ConvTranspose), without a matrix of patches. Along an axis
    of stride s, output s q + p, counted from the first one before padding, is the sum of the products of input q - j with
-   the taps t for which t dilation = s j + p. So each phase p is a convolution of stride 1 with some of the taps. Phases of
+   the taps t for which t dilation = s j + p. Thus each phase p is a convolution of stride 1 with some of the taps. Phases of
    the last axis with the same j are filters of one convolution; their sums are interleaved. */
 
 enum {
@@ -22,7 +22,7 @@ typedef struct {
 
 /* The end of the range of phases of an axis from `phase` on that have the same numbers j. */
 GO_INLINE int64_t go_transposed_range(const go_transposed_axes *a, int axis, int64_t phase) {
-    const int64_t more = a->kernel[axis] % a->stride[axis]; /* phases with a tap more than others */
+    const int64_t more = a->kernel[axis] % a->stride[axis]; /* phases with one tap more than others */
     if (a->dilation[axis] > 1) return phase + 1;
     return phase < more ? more : a->stride[axis];
 }
@@ -180,7 +180,7 @@ GO_NOINLINE void go_transposed_sums(const go_transposed *t, const float *x, int6
     const int64_t stride = a->stride[2], whole = stride * t->tile;
     const int64_t taps = go_transposed_taps(a, 0, row / a->stride[1]) * go_transposed_taps(a, 1, row % a->stride[1]);
     const float *bias = c->bias ? c->bias + group * t->filters : NULL;
-    /* As many products as channels: onnxruntime adds up the sums of taps, whose rounding errors are smaller. */
+    /* One product for each channel: onnxruntime adds up the sums of taps, which has smaller rounding errors. */
     const int64_t most_products = go_least(c->channels, GO_CONV_SUM);
     const int64_t span = most_products < GO_TRANSPOSED_SUM ? GO_TRANSPOSED_SUM : most_products;
     float values[64 * LANES_w] __attribute__((aligned(64)));

@@ -44,8 +44,8 @@ GO_INLINE void go_depthwise_inside(const go_conv *c, int64_t row, int64_t *low, 
     if (*high < *low) *high = *low;
 }
 
-/* Whether vectors of adjacent positions are faster, by times measured with AVX-512: those of a vector of products, and of
-   its part of copies and transpositions. */
+/* Whether vectors of adjacent positions are faster, by times measured with AVX-512: the time of a vector of products, and
+   of the copies and transpositions for it. */
 static int go_depthwise_by_row(const go_depthwise *d) {
     const go_conv *c = &d->c;
     if (c->kernel[0] * c->in[0] * c->out[0] > 1 || c->pad[0] || (c->taps != 9 && c->taps != 25)) return 0;

@@ -1,7 +1,7 @@
 /* Depthwise convolutions of 3×3 and 5×5 taps whose vectors hold adjacent positions of a row: a vector of inputs is read
    once for the products of several rows of the output. */
 
-/* The rows of a plane that a block reads, by residues of the strides. Padding is left as it is. */
+/* The rows of a plane that a block reads, by residues of the strides. Padding is not written. */
 static void go_depthwise_copy(const go_conv *c, const float *plane, const int64_t *start, float *to) {
     for (int64_t p = 0; p < c->phases[1]; p++)
         for (int64_t q = 0; q < c->phases[2]; q++, to += c->length[1] * c->length[2]) {

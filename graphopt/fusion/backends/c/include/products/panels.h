@@ -1,8 +1,8 @@
 /* Products of a few rows with a packed matrix, in single precision:
      to[r][n] = from[r][n] + sum over k of a[r][k] m[n][k], added in the order of k, in blocks of at most GO_PANEL_DEPTH.
-   The matrix has `depth` columns and a multiple of LANES_w rows, zeros where needed. It is packed in panels of
-   `vectors` vectors of rows, the last with fewer: [panel][k][vector][lane]. Rows have pointers of their own, because
-   those of sequences of different lengths, or of reversed ones, are not equally far apart.
+   The matrix has `depth` columns and a multiple of LANES_w rows, filled up with zeros. It is packed in panels of
+   `vectors` vectors of rows, the last with fewer: [panel][k][vector][lane]. Each row has a pointer, because rows of
+   sequences of different lengths, or of reversed ones, are not equally far apart.
 
    A single row waits for the second-level cache, which delivers one vector of a matrix while two are multiplied.
    Several rows wait for the multipliers. go_panel_beside computes a panel of a single row and a part of another product
@@ -14,7 +14,7 @@ enum {
     GO_PANEL_WIDE_ROWS = GO_BYTES == 64 ? 6 : GO_LEVEL == 3 || GO_LEVEL == 0 ? 3 : 2,
     GO_PANEL_NARROW_ROWS = GO_BYTES == 64 ? 8 : GO_LEVEL == 3 || GO_LEVEL == 0 ? 6 : 4,
     GO_PANEL_BESIDE = GO_BYTES == 64 ? 8 : GO_LEVEL == 3 ? 4 : 0, /* rows beside a single one; 0 for none */
-    GO_PANEL_DEPTH = 256 /* Rounding errors grow with the number of terms of a block, and with that of blocks. */
+    GO_PANEL_DEPTH = 256 /* Rounding errors grow with the number of terms of a block, and with the number of blocks. */
 };
 
 /* A product, and how much of it is computed: the panels before `column`, and the terms of that panel before k. */
@@ -166,8 +166,8 @@ GO_INLINE int64_t go_panel_beside_every(const go_panel_product *p, int64_t colum
 }
 #endif
 
-/* The terms of single rows for each term of a product of several rows beside them, so that it is computed in the time of
-   the former, and as evenly as possible */
+/* The number of terms of single rows for each term of a product of several rows beside them: the latter is spread evenly
+   over the time of the former, as far as possible */
 GO_INLINE int go_panel_every(int64_t columns, int64_t depth, int64_t single_columns, int64_t single_depth) {
     const int64_t terms = columns / GO_PANEL_NARROW * depth, single_terms = single_columns / GO_PANEL_WIDE * single_depth;
     return 4 * terms <= single_terms ? 4 : 2;

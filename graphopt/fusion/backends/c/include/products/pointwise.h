@@ -16,12 +16,12 @@ typedef struct {
 
 typedef struct {
     const float *weights, *bias; /* weights are packed; a bias of NULL is 0 */
-    const float *scale, *shift;  /* of each channel; NULL if channels are read as they are */
+    const float *scale, *shift;  /* of each channel; NULL if channels are not scaled */
     int rectified;               /* whether negative values are replaced by 0 after that */
     go_pointwise_part parts[GO_POINTWISE_PARTS];
     int part_count;
     int64_t batch, filters, channels, points;
-    float *out; /* where the product is written if nothing follows it; otherwise NULL */
+    float *out; /* the address of the result if it is the product; otherwise NULL */
     int64_t rows, row_blocks, columns, column_blocks; /* the division into chunks of work */
 } go_pointwise;
 
@@ -41,8 +41,8 @@ __attribute__((unused)) static void go_pointwise_pack(const float *from, int64_t
     }
 }
 
-/* scale and shift of `channels` channels: those of a BatchNormalization, of which all or none are NULL, then of a product
-   and a sum, which may be NULL. */
+/* Scale and shift of `channels` channels: of a BatchNormalization, whose operands are all NULL if there is none, and then
+   of a factor and an addend, which may be NULL. */
 __attribute__((unused)) static void go_pointwise_affine(int64_t channels, const float *const *norm, double epsilon,
                                                         const float *factor, const float *addend, float *scale,
                                                         float *shift) {

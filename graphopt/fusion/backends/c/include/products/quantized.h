@@ -1,8 +1,8 @@
 /* Products of quantized operands, (q - zero) scale, whose result may be quantized: dequantize, multiply, quantize.
 
-   The result has the bits of those operators in single precision, with products added in the order of low_bits.h. Where
-   a machine multiplies bytes (vnni.h), a quantized result is computed on integers, and in single precision for
-   elements whose exact product is so near to the middle of two quantized numbers that the rounding of sums decides. */
+   The result has the bits of those operators in single precision, with products added in the order of low_bits.h. On a
+   machine that multiplies bytes (vnni.h), a quantized result is computed on integers. Single precision is used for
+   elements whose exact product is so close to the middle of two quantized numbers that the rounding of sums decides. */
 enum { GO_FLOATS, GO_U8, GO_I8 }; /* types of operands and results */
 
 typedef struct {

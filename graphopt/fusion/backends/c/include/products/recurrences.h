@@ -3,8 +3,8 @@
    A chunk of work is a direction of some rows of the batch, from the first step to the last. The products of inputs are
    computed for a block of steps at once, those of states step by step; both are added up in `sums`, [step][row][group]
    [units / LANES_w][gate of the group][LANES_w]. A group of gates is computed by one product of states, so that gates
-   follow as soon as a panel of it is computed. Gates are as long as whole vectors. Rows whose sequence has ended take no
-   part. */
+   follow as soon as a panel of it is computed. Gates are padded to whole vectors. Rows whose sequence has ended are
+   skipped. */
 
 /* One row in one step. */
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
 typedef struct {
     int gates, first; /* gates; how many of them the first product of a step computes */
     int linear;       /* whether the second product has the state as its operand, not the reset state */
-    int is_rnn;       /* RNN: an omitted first state is no 0 */
+    int is_rnn;       /* RNN: whether the first product is skipped if the first state is omitted */
     void (*before)(const go_cell *, int64_t first, int64_t stop); /* after the first product, or NULL */
     void (*after)(const go_cell *, int64_t first, int64_t stop);  /* after the second product, if there is one */
 } go_cell_kind;
@@ -142,7 +142,7 @@ typedef struct {
     float *c, *reset, *linear;       /* [rows][whole] */
     const float **input_a, **input_from, **a, **from;
     float **input_to, **to;          /* operands of the products: of inputs [block][rows], of a step [rows] */
-    go_cell *cells;                  /* [rows]: those that take part in a step */
+    go_cell *cells;                  /* [rows]: the rows that a step computes */
 } go_recurrence_chunk;
 
 GO_INLINE int64_t go_recurrence_time(const go_recurrence_chunk *at, int64_t row, int64_t step) {
@@ -201,7 +201,7 @@ GO_INLINE int64_t go_recurrence_place(const go_recurrence_chunk *at, int64_t row
     return ((time * run->directions + at->direction) * run->batch + at->start + row) * run->hidden;
 }
 
-/* The cells of the rows that take part in a step; returns their number. */
+/* The cells of the rows that a step computes; returns the number of rows. */
 GO_INLINE int64_t go_recurrence_cells(const go_recurrence_chunk *at, int64_t step) {
     const go_recurrence *const run = at->run;
     int64_t count = 0;
@@ -225,8 +225,8 @@ GO_INLINE int64_t go_recurrence_cells(const go_recurrence_chunk *at, int64_t ste
     return count;
 }
 
-/* The product of states with `gates` gates, whose operands are those of `at`, parts of `beside`, and `then` for each row
-   after each panel. The last panels are first in every other step: the nearest cache still has a part of them. */
+/* The product of states with `gates` gates, whose operands are those of `at`; beside it, parts of `beside`; and after each
+   panel, `then` for each row. Every other step begins with the last panels, part of which is still in the nearest cache. */
 GO_INLINE void go_recurrence_multiply(const go_recurrence_chunk *at, const float *m, int64_t gates, int64_t rows,
                                       int64_t step, go_panel_product *beside,
                                       void (*then)(const go_cell *, int64_t, int64_t)) {
@@ -311,7 +311,7 @@ GO_NOINLINE void go_recurrence_compute(go_recurrence *run, int64_t chunk) {
         if (run->c0) memcpy(at.c + i * at.whole, run->c0 + state, size);
     }
 
-    /* The first block is the short one: nothing is computed beside its product, and all others have a whole block. */
+    /* The first block is the short one: nothing is computed beside its product, and all other blocks are whole. */
     int64_t first = 0, stop = at.longest ? (at.longest - 1) % at.block + 1 : 0;
     go_panel_product inputs = go_recurrence_inputs(&at, first, stop);
     while (first < at.longest) {
