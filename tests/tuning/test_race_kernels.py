@@ -236,6 +236,6 @@ def test_groups_without_a_race_are_not_counted_as_races() -> None:
 def test_a_library_of_some_groups_lacks_the_others(tmp_path: Path) -> None:
     model = grouped()
     toolchain = Toolchain(replace(config.current(), cache_dir=tmp_path))
-    (sine,) = (key[1] for key in model.functions if key[1].startswith("sin"))
+    (sine,) = (key[1] for key in model.functions if "_sin_" in key[1])
     assert toolchain.libraries(model, {sine}).kernels == (sine,)
     assert len(toolchain.libraries(model).kernels) == 2 and toolchain.seconds > 0
