@@ -106,7 +106,7 @@ GO_INLINE void go_conv_panel(int size, int64_t rows, const char *w, const int32_
     go_conv_panel_pairs(rows, w, x, offset, groups, c, c_step);
 }
 
-/* Packed weights: for each tile, the groups of its filters, group by group; then a filter of ones, and sums of filters. */
+/* Packed weights: for each tile, its filters, group by group; then a filter of ones, and the sums of filters. */
 GO_INLINE size_t go_byte_filters_size(int64_t filters, int64_t channels, int64_t taps) {
     const int64_t size = go_group_size(), groups = go_ceil_div(channels, size) * taps;
     return (size_t)((filters + 1) * groups + filters) * 4;
