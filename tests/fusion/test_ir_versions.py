@@ -21,17 +21,20 @@ def model(ir_version: int, opset: int, *, fused: bool = True) -> ir.Model:
     """A chain with constants of several elements and a reshape; weights are inputs if the version requires it.
 
     Args:
-        fused: whether the model has a group, instead of a product only.
+        fused: whether the model has a group, instead of a product with a constant matrix only.
     """
     weights = {"w": _X[0] + 1, "m": _X[0] @ _X[0].T, "rows": np.array([0, -1], np.int64)}
-    nodes = [helper.make_node("MatMul", ["m", "x"], ["p" if fused else "y"])]
     if fused:
-        nodes += [
+        nodes = [
+            helper.make_node("MatMul", ["m", "x"], ["p"]),
             helper.make_node("Tanh", ["p"], ["t"]),
             helper.make_node("Mul", ["t", "w"], ["u"]),
             helper.make_node("Reshape", ["u", "rows"], ["v"]),
             helper.make_node("Exp", ["v"], ["y"]),
         ]
+    else:
+        weights["m"] = _X[0].T @ _X[0]
+        nodes = [helper.make_node("MatMul", ["x", "m"], ["y"])]
     fed = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 8])
     listed = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

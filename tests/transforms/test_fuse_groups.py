@@ -235,7 +235,7 @@ def test_broadcast_operands_are_stored_by_another_group(read: str) -> None:
 
 
 def test_equal_groups_share_a_function() -> None:
-    model, groups = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
+    model, groups = fused("""g (float[128,8] x, float[8,8] w) => (float[128,8] y) {
         a = Tanh(x)
         b = Mul(x, a)
         m = MatMul(b, w)
