@@ -45,7 +45,10 @@ def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
     assert "sigmoid_mul_" in text and "f32[d0, 64], f32[64]" in text and "512*d0 + 256" in text
     assert "not built yet" in text
     told = json.loads(invoke("kernels", groups, "--json").out)
-    assert [kernel["ops"] for kernel in told["kernels"]] == [{"Sigmoid": 1, "Mul": 1}, {"Sin": 1, "Mul": 1}]
+    assert [kernel["ops"] for kernel in told["kernels"]] == [
+        {"MatMul": 1, "Sin": 1, "Mul": 1},
+        {"Sigmoid": 1, "Mul": 1},
+    ]
     assert told["built"] is False and told["library"] is None and told["proposed"] is False
     text = invoke("kernels", path).out
     assert "has no native groups; graphopt optimize --fuser native would create these" in text
@@ -201,7 +204,7 @@ def test_explain_covers_native_groups(invoke: Invoke, groups: Path) -> None:
     text = invoke("explain", groups).out
     assert "fused 1 × fuse-groups: graphopt.native.sigmoid_mul_" in text and "for Sigmoid(s), Mul(m" in text
     (one,) = json.loads(invoke("explain", groups, "--node", "Sin(t)", "--json").out)["fused"]
-    assert one["op"].startswith("graphopt.native.sin_mul_")
+    assert one["op"].startswith("graphopt.native.mat_mul_sin_mul_")
 
 
 @compiled
