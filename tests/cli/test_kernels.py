@@ -197,7 +197,7 @@ def test_bench_accepts_kernels(invoke: Invoke, path: Path) -> None:
     ran = invoke("bench", path, "--fuser", "native", "--input-shape", "x:64,64", *quick, "--json")
     told = json.loads(ran.out)
     (native,) = [row for row in told["tables"][0]["models"] if row["name"] == "graphopt native"]
-    assert native["nodes"] == 3 and any("sigmoid_mul" in op for op in json.dumps(native).split('"')), native
+    assert native["nodes"] == 2 and any("sigmoid_mul" in op for op in json.dumps(native).split('"')), native
 
 
 def test_explain_covers_native_groups(invoke: Invoke, groups: Path) -> None:
