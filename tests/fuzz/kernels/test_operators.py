@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from graphopt.errors import NoCompiler
-from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.fusion.operator_table import all_operators
 from graphopt.process.child import Child
 from tests.fuzz.kernels.batches import Findings, cpu_levels, examine_operators
 from tests.fuzz.kernels.operator_graphs import operator_graphs
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child]:
-    """Kernels run in a separate process, because faulty ones may crash it."""
-    try:
-        find_compiler(None)
-    except NoCompiler:
-        pytest.skip("no C compiler")
-    with Child(preload=("onnxruntime",)) as child:
-        yield child
 
 
 def test_every_operator_is_correct(child: Child, tmp_path: Path) -> None:

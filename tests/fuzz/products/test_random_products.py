@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from graphopt.errors import NoCompiler
-from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.fusion.backends.c.template_printer import template_names
 from graphopt.process.child import Child
 from tests.fuzz.kernels.batches import cpu_levels
@@ -19,17 +16,6 @@ from tests.fuzz.products.families import generate
 from tests.fuzz.products.product_graph import ProductGraph
 
 FAST, SEEDS, BATCH = 100, 2000, 50
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child]:
-    """Kernels run in a separate process, because faulty ones may crash it."""
-    try:
-        find_compiler(None)
-    except NoCompiler:
-        pytest.skip("no C compiler")
-    with Child(preload=("onnxruntime",)) as child:
-        yield child
 
 
 def test_random_products_agree(child: Child, tmp_path: Path) -> None:
