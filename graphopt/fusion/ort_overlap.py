@@ -37,6 +37,11 @@ CONVOLUTIONS = frozenset(
     {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
     | {"BatchNormalization", "ConvInteger", "QLinearConv", "LRN", "Resize", "Upsample", "DepthToSpace"}
 )
+#: Elementwise operators that onnxruntime computes in this layout, or as parts of convolutions in it.
+KEEPING_LAYOUT = frozenset(
+    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "QuickGelu"}
+    | {"Add", "Sum", "Mul"}
+)
 
 
 def overlap(node: ir.Node, cx: Context) -> str | None:

@@ -16,7 +16,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
-from graphopt.fusion.ort_overlap import CONVOLUTIONS
+from graphopt.fusion.ort_overlap import CONVOLUTIONS, KEEPING_LAYOUT
 from graphopt.fusion.template_policy import has_epilogue
 from graphopt.fusion.template_table import Match, template
 from graphopt.util.lazy_dataclass import dataclass
@@ -32,12 +32,7 @@ _MIN_DEPTHWISE, _MOST_TAPS = 8, 128
 #: Minimum number of positions for which depthwise convolutions are faster than onnxruntime's, and that of
 #: those with more than 9 taps and no epilogue.
 _MIN_POINTS, _MIN_POINTS_OF_MANY_TAPS = 196, 3136
-#: Elementwise operators in onnxruntime's blocked layout, and those that become parts of them.
-_KEEPING_LAYOUT = frozenset(
-    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "QuickGelu"}
-    | {"Add", "Sum", "Mul"}
-)
-#: Maximum number of neighbours that are examined for this layout.
+#: Maximum number of neighbours that are examined for onnxruntime's blocked layout.
 _MOST_NEIGHBOURS = 16
 #: Lanes of vectors with AVX-512.
 _LANES = 16
@@ -118,7 +113,7 @@ def _is_between_blocked(node: ir.Node) -> bool:
         found, is_reader = pending.pop()
         if found.op_type in CONVOLUTIONS or found.op_type == "Concat":
             return True
-        if found.op_type not in _KEEPING_LAYOUT:
+        if found.op_type not in KEEPING_LAYOUT:
             continue
         if is_reader:
             pending += [(reader, True) for reader in ir.readers(found.outputs[0])]

@@ -14,7 +14,7 @@ from dataclasses import field
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
-from graphopt.fusion.ort_overlap import CONVOLUTIONS
+from graphopt.fusion.ort_overlap import CONVOLUTIONS, KEEPING_LAYOUT
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates import conv
 from graphopt.util.lazy_dataclass import dataclass
@@ -214,15 +214,11 @@ def _is_blocked(value: ir.Value, cx: Context) -> bool:
         if node.op_type in ("Conv", "FusedConv"):
             if _is_kernel(node, cx):
                 return False
-        elif node.op_type == "Concat" or node.op_type in _KEEPING_LAYOUT:
+        elif node.op_type == "Concat" or node.op_type in KEEPING_LAYOUT:
             pending += [other for other in node.inputs if other is not None and ir.constant_of(other) is None]
         elif node.op_type not in CONVOLUTIONS:
             return False
     return True
-
-
-#: Elementwise operators that onnxruntime computes in the blocked layout.
-_KEEPING_LAYOUT = frozenset({"Relu", "Sigmoid", "Tanh", "Add", "Sum", "Mul", "QuickGelu"})
 
 
 def _is_kernel(node: ir.Node, cx: Context) -> bool:

@@ -1,5 +1,5 @@
-/* Bytes at a stride of 2, 3 or 4, such as one channel of pixels: a shuffle of contiguous loads, the last of which ends
-   with the last selected byte. */
+/* Bytes at a stride of 2, 3 or 4, such as one channel of pixels. Contiguous loads are shuffled; the last load ends with the
+   last selected byte. */
 GO_INLINE V(u8) V(pick_u8)(const void *p, const int stride) {
 #if GO_LEVEL >= 2 && GO_LANES == 16
     const int last = 15 * stride - 15, loads = stride - 1; /* those before the last begin at 0, 16 ... */

@@ -17,7 +17,7 @@ class ByteConvPrinter(BytePrinter):
 
     headers = (
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h"),
-        *("products/byte_tiles.h", "products/byte_conv.h"),
+        *("products/byte_tiles.h", "products/conv_sizes.h", "products/byte_conv.h"),
     )
     state = "go_byte_conv conv;"
 
@@ -27,14 +27,14 @@ class ByteConvPrinter(BytePrinter):
         return found
 
     def _axis(self, axis: int) -> str:
-        """Arguments of ``go_byte_conv_size`` and ``go_byte_conv_axis``."""
+        """Arguments of ``go_conv_size`` and ``go_byte_conv_axis``."""
         found = self._parameters
         values = (found.kernel[axis], found.strides[axis], found.dilations[axis])
         pads = (found.pads[axis], found.pads[2 + axis], MODES[found.auto_pad])
         return ", ".join(map(str, (f"in0[{2 + axis}]", *values, *pads)))
 
     def dims(self) -> Sequence[Sequence[str]]:
-        return [["in0[0]", "in1[0]", *(f"go_byte_conv_size({self._axis(axis)})" for axis in range(2))]]
+        return [["in0[0]", "in1[0]", *(f"go_conv_size({self._axis(axis)})" for axis in range(2))]]
 
     def checks(self) -> Iterator[str]:
         sizes = (f"{size} >= 1" for size in self.dims()[0][2:])

@@ -41,7 +41,7 @@ class ConvPrinter(TemplatePrinter):
 
     @property
     def headers(self) -> tuple[str, ...]:  # type: ignore[override]
-        names = ("shuffles", "conv_plan", *_HEADERS[self.parameters.algorithm])
+        names = ("shuffles", "conv_sizes", "conv_plan", *_HEADERS[self.parameters.algorithm])
         return tuple(f"products/{name}.h" for name in names)
 
     @property

@@ -16,7 +16,8 @@ class ConvTransposePrinter(TemplatePrinter):
     """Prints a transposed convolution; the schedule is in ``conv_transposed.h``."""
 
     headers = tuple(
-        f"products/{name}.h" for name in ("shuffles", "conv_plan", "conv_positions", "conv_transposed")
+        f"products/{name}.h"
+        for name in ("shuffles", "conv_sizes", "conv_plan", "conv_positions", "conv_transposed")
     )
     state = "go_transposed conv;"
 

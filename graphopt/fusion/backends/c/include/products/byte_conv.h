@@ -27,27 +27,18 @@ typedef struct {
     int failed;
 } go_byte_conv;
 
-/* The size of the output along an axis; `same` is 1 for SAME_UPPER and 2 for SAME_LOWER, 0 for explicit pads. */
-GO_INLINE int64_t go_byte_conv_size(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t before,
-                                    int64_t after, int same) {
-    const int64_t extent = (kernel - 1) * dilation + 1, padded = in + before + after;
-    if (same) return go_ceil_div(in, stride);
-    return padded < extent ? 0 : (padded - extent) / stride + 1;
-}
-
 /* Sets the sizes along an axis. */
 GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t kernel, int64_t stride,
                                  int64_t dilation, int64_t before, int64_t after, int same) {
     c->in[axis] = in, c->kernel[axis] = kernel, c->stride[axis] = stride, c->dilation[axis] = dilation;
-    c->out[axis] = go_byte_conv_size(in, kernel, stride, dilation, before, after, same);
-    const int64_t total = (c->out[axis] - 1) * stride + kernel - in;
-    c->pad[axis] = !same ? before : total > 0 ? (total + (same == 2)) / 2 : 0;
+    c->out[axis] = go_conv_size(in, kernel, stride, dilation, before, after, same);
+    c->pad[axis] = go_conv_pad(in, c->out[axis], kernel, stride, dilation, before, same);
 }
 
 /* The dot products of a tile. */
 #define GO_BYTE_CONV(kind, target, dot) \
-    GO_INLINE target void go_conv_tile_##kind(int rows, const char *w, const int32_t *x, const int64_t *offset, \
-                                              int64_t groups, int32_t *c, int64_t c_step) { \
+    GO_INLINE target void go_byte_conv_tile_##kind(int rows, const char *w, const int32_t *x, const int64_t *offset, \
+                                                   int64_t groups, int32_t *c, int64_t c_step) { \
         i32_w sums[GO_BYTE_ROWS][2]; \
         _Pragma("GCC unroll 12") for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = splat_i32_w(0); \
         for (int64_t k = 0; k < groups; k++, w += 4 * rows) { \
@@ -63,23 +54,24 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
             store_i32_w(c + i * c_step + LANES_w, sums[i][1]); \
         } \
     } \
-    GO_NOINLINE target void go_conv_panel_##kind(int64_t rows, const char *w, const int32_t *x, const int64_t *offset, \
-                                               int64_t groups, int32_t *c, int64_t c_step) { \
+    GO_NOINLINE target void go_byte_conv_panel_##kind(int64_t rows, const char *w, const int32_t *x, \
+                                                      const int64_t *offset, int64_t groups, int32_t *c, \
+                                                      int64_t c_step) { \
         while (rows > 0) { \
             const int count = go_byte_conv_rows(rows); \
             switch (count) { \
-            case GO_BYTE_ROWS: go_conv_tile_##kind(GO_BYTE_ROWS, w, x, offset, groups, c, c_step); break; \
+            case GO_BYTE_ROWS: go_byte_conv_tile_##kind(GO_BYTE_ROWS, w, x, offset, groups, c, c_step); break; \
             GO_CONV_CASE(8, kind) \
             GO_CONV_CASE(4, kind) \
             GO_CONV_CASE(2, kind) \
-            default: go_conv_tile_##kind(1, w, x, offset, groups, c, c_step); \
+            default: go_byte_conv_tile_##kind(1, w, x, offset, groups, c, c_step); \
             } \
             rows -= count, w += count * groups * 4, c += count * c_step; \
         } \
     }
 #define GO_CONV_CASE(count, kind) \
     case count + (GO_BYTE_ROWS > count ? 0 : 256): \
-        go_conv_tile_##kind(GO_BYTE_ROWS > count ? count : 1, w, x, offset, groups, c, c_step); \
+        go_byte_conv_tile_##kind(GO_BYTE_ROWS > count ? count : 1, w, x, offset, groups, c, c_step); \
         break;
 
 /* The number of rows of the next tile; `rows` remain. */
@@ -94,16 +86,16 @@ GO_BYTE_CONV(quads, __attribute__((target("avx512vnni"))), go_dot_quads)
 #undef GO_BYTE_CONV
 #undef GO_CONV_CASE
 
-GO_INLINE void go_conv_panel(int size, int64_t rows, const char *w, const int32_t *x, const int64_t *offset,
-                             int64_t groups, int32_t *c, int64_t c_step) {
+GO_INLINE void go_byte_conv_panel(int size, int64_t rows, const char *w, const int32_t *x, const int64_t *offset,
+                                  int64_t groups, int32_t *c, int64_t c_step) {
 #if GO_LEVEL == 4
     if (size == 4) {
-        go_conv_panel_quads(rows, w, x, offset, groups, c, c_step);
+        go_byte_conv_panel_quads(rows, w, x, offset, groups, c, c_step);
         return;
     }
 #endif
     (void)size;
-    go_conv_panel_pairs(rows, w, x, offset, groups, c, c_step);
+    go_byte_conv_panel_pairs(rows, w, x, offset, groups, c, c_step);
 }
 
 /* Packed weights: for each tile, its filters, group by group; then a filter of ones, and the sums of filters. */
@@ -248,9 +240,9 @@ GO_INLINE void go_byte_conv_part(go_byte_conv *c, int64_t index, int type, go_lo
     const int32_t *const x = c->input + image * c->sets * c->phases[0] * c->phases[1] * c->plane + top * pitch;
     const char *const w = (const char *)c->packed;
     for (int64_t j = 0; j < points; j += GO_BYTE_COLUMNS) {
-        go_conv_panel(c->size, filters, w + first * c->groups * 4, x + j, c->offset, c->groups, sums + j, step);
+        go_byte_conv_panel(c->size, filters, w + first * c->groups * 4, x + j, c->offset, c->groups, sums + j, step);
         if (c->subtracts)
-            go_conv_panel(c->size, 1, w + c->filters * c->groups * 4, x + j, c->offset, c->groups, totals + j, step);
+            go_byte_conv_panel(c->size, 1, w + c->filters * c->groups * 4, x + j, c->offset, c->groups, totals + j, step);
     }
     /* sum (x - zx) (w - zw) = sum x w - zx sum w - zw sum x + depth zx zw, of x and w as they were multiplied */
     const int32_t *const w_sums = (const int32_t *)w + (c->filters + 1) * c->groups;

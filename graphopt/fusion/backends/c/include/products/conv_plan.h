@@ -33,24 +33,12 @@ GO_INLINE int64_t go_conv_lanes(int64_t filters) {
     return lanes;
 }
 
-/* The size of the output along an axis; `same` is 1 for SAME_UPPER and 2 for SAME_LOWER, 0 for explicit pads. */
-GO_INLINE int64_t go_conv_size(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t before,
-                               int64_t after, int same) {
-    const int64_t extent = (kernel - 1) * dilation + 1, padded = in + before + after;
-    if (same) return go_ceil_div(in, stride);
-    return padded < extent ? 0 : (padded - extent) / stride + 1;
-}
-
 /* Sets the sizes along an axis. */
 GO_INLINE void go_conv_axis(go_conv *c, int axis, int64_t in, int64_t kernel, int64_t stride, int64_t dilation,
                             int64_t before, int64_t after, int same) {
     c->in[axis] = in, c->kernel[axis] = kernel, c->stride[axis] = stride, c->dilation[axis] = dilation;
     c->out[axis] = go_conv_size(in, kernel, stride, dilation, before, after, same);
-    if (same) {
-        const int64_t total = (c->out[axis] - 1) * stride + (kernel - 1) * dilation + 1 - in;
-        before = total > 0 ? (total + (same == 2)) / 2 : 0;
-    }
-    c->pad[axis] = before;
+    c->pad[axis] = go_conv_pad(in, c->out[axis], kernel, stride, dilation, before, same);
 }
 
 __attribute__((unused)) static size_t go_conv_packed(int64_t groups, int64_t filters, int64_t depth) {

@@ -225,8 +225,9 @@ GO_INLINE int64_t go_recurrence_cells(const go_recurrence_chunk *at, int64_t ste
     return count;
 }
 
-/* The product of states with `gates` gates, whose operands are those of `at`; beside it, parts of `beside`; and after each
-   panel, `then` for each row. Every other step begins with the last panels, part of which is still in the nearest cache. */
+/* Multiplies the states of `at` by the weights of `gates` gates. Parts of `beside` are computed at the same time, and
+   `then` is called for each row after each group of panels. Odd steps visit the panels in reverse order, because the
+   previous step has left the last ones in the first-level cache. */
 GO_INLINE void go_recurrence_multiply(const go_recurrence_chunk *at, const float *m, int64_t gates, int64_t rows,
                                       int64_t step, go_panel_product *beside,
                                       void (*then)(const go_cell *, int64_t, int64_t)) {
