@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,16 @@ _KEYS = (1, 2, 7, 16, 31, 33, 64, 255, 256, 257, 300, 513)
 _HIDDEN = (-np.inf, -1e9, float(np.finfo(np.float32).min), -10000.0)
 
 
+class _Sizes(NamedTuple):
+    """Sizes of queries (``rows``), keys (``length``), and heads of keys (``depth``) and of values (``width``)."""
+
+    batch: int | str
+    rows: int | str
+    length: int | str
+    depth: int
+    width: int
+
+
 def attention_layers(g: ProductGraph) -> None:
     """One attention, now and then with the same values as keys, and elementwise nodes after it."""
     g.opset = 23
@@ -26,10 +36,11 @@ def attention_layers(g: ProductGraph) -> None:
     length = keys if g.chance(0.5) else g.symbol(keys, g.pick(*_LENGTHS), 257, 1)
     batch = g.pick(1, 2) if g.chance(0.5) else g.symbol(1, 2, 3)
     attributes: dict[str, Any] = {"scale": g.pick(0.5, 1.0, 0.125)} if g.chance(0.3) else {}
+    sizes = _Sizes(batch, rows, length, depth, width)
     if g.chance(0.55):
-        value, dims = _attention(g, batch, rows, length, depth, width, attributes)
+        value, dims = _attention(g, sizes, attributes)
     else:
-        value, dims = _multi_head(g, batch, rows, length, depth, width, attributes)
+        value, dims = _multi_head(g, sizes, attributes)
     add_epilogue(g, value, dims, most=2)
 
 
@@ -39,15 +50,8 @@ def _operands(g: ProductGraph, shapes: Sequence[list[int | str]]) -> list[str]:
     return [*names, names[1] if shapes[1] == shapes[2] and g.chance(0.1) else g.input(shapes[2])]
 
 
-def _attention(
-    g: ProductGraph,
-    batch: int | str,
-    rows: int | str,
-    length: int | str,
-    depth: int,
-    width: int,
-    attributes: dict[str, Any],
-) -> tuple[str, list[int | str]]:
+def _attention(g: ProductGraph, sizes: _Sizes, attributes: dict[str, Any]) -> tuple[str, list[int | str]]:
+    batch, rows, length, depth, width = sizes
     shared = g.pick(1, 2, 3, 4)
     heads = shared * g.pick(1, 1, 2)
     dims: list[int | str]
@@ -70,15 +74,8 @@ def _attention(
     return g.node("Attention", operands, **attributes), dims
 
 
-def _multi_head(
-    g: ProductGraph,
-    batch: int | str,
-    rows: int | str,
-    length: int | str,
-    depth: int,
-    width: int,
-    attributes: dict[str, Any],
-) -> tuple[str, list[int | str]]:
+def _multi_head(g: ProductGraph, sizes: _Sizes, attributes: dict[str, Any]) -> tuple[str, list[int | str]]:
+    batch, rows, length, depth, width = sizes
     heads = g.pick(1, 2, 3, 4)
     shapes: list[list[int | str]]
     if g.chance(0.4):
