@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphopt import ir
-from graphopt.context import context_for
-from graphopt.fusion.group_functions import kernels_of
-from graphopt.passes.pipelines import make_pipeline
 from tests.fusion.backends.c.runtime.samples import compiled
+from tests.fusion.templates.byte_results import assert_bits_of_onnxruntime, assert_exact, kernel_count
 from tests.fusion.test_low_bit_products import Compiled, Model
 from tests.fuzz.kernels.batches import cpu_levels
 
@@ -125,14 +122,11 @@ def test_each_convolution_of_bytes_has_a_template(convolutions: Any) -> None:
 def test_convolutions_of_bytes_are_exact(convolutions: Any, level: int, shape: tuple[int, int, int]) -> None:
     made, parts = convolutions
     feeds = _feeds(*shape)
-    single, both = made.run(feeds, level, 1), made.run(feeds, level, 2)
-    for number, (case, own) in enumerate(zip(_CASES, parts, strict=True)):
-        name = f"z{number}" if f"z{number}" in single else f"y{number}"
-        expected = _expected(case, own, feeds[f"x{number}"])
-        got = single[name]
-        assert (got.shape, got.dtype) == (expected.shape, expected.dtype), case
-        assert (got == expected).all(), case
-        assert both[name].tobytes() == got.tobytes(), case
+    expected = [
+        _expected(case, own, feeds[f"x{number}"])
+        for number, (case, own) in enumerate(zip(_CASES, parts, strict=True))
+    ]
+    assert_exact(made, feeds, level, expected, _CASES)
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 6), (2, 13, 17), (1, 40, 33)])
@@ -140,12 +134,7 @@ def test_onnxruntime_without_optimizations_has_the_same_bits(
     convolutions: Any, shape: tuple[int, int, int]
 ) -> None:
     made, _ = convolutions
-    feeds = _feeds(*shape)
-    plain, got = made.run_plain(feeds), made.run(feeds, cpu_levels()[-1], 1)
-    for number, (_, x, w, *_) in enumerate(_CASES):
-        if x == "i" or w == "u":  # for other types, onnxruntime saturates on machines without VNNI
-            name = f"z{number}" if f"z{number}" in got else f"y{number}"
-            assert got[name].tobytes() == plain[name].tobytes(), _CASES[number]
+    assert_bits_of_onnxruntime(made, _feeds(*shape), _CASES)
 
 
 @pytest.mark.parametrize("level", cpu_levels())
@@ -177,7 +166,4 @@ def test_convolutions_that_onnxruntime_computes_near_the_peak_are_left_to_it(
     weights = m.bytes(kind[1], 16, channels // group, 3, 3)
     x = m.input("x", _TYPES[kind[0]], 1, channels, 8, 8)
     m.output(m.node("ConvInteger", [x, m.constant(weights)], "y", group=group), np.int32)
-    model = ir.from_proto(m.proto())
-    with context_for(model) as cx:
-        make_pipeline("fuse-groups").run(model, cx)
-    assert len(kernels_of(model)) == int(is_taken)
+    assert kernel_count(m) == int(is_taken)

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphopt import ir
-from graphopt.context import context_for
-from graphopt.fusion.group_functions import kernels_of
-from graphopt.passes.pipelines import make_pipeline
 from tests.fusion.backends.c.runtime.samples import compiled
+from tests.fusion.templates.byte_results import assert_bits_of_onnxruntime, assert_exact, kernel_count
 from tests.fusion.test_low_bit_products import Compiled, Model
 from tests.fuzz.kernels.batches import cpu_levels
 
@@ -128,25 +125,17 @@ def test_each_product_of_bytes_has_a_template(products: Any) -> None:
 def test_products_of_bytes_are_exact(products: Any, level: int, rows: tuple[int, int]) -> None:
     made, parts = products
     feeds = _feeds(rows)
-    single, both = made.run(feeds, level, 1), made.run(feeds, level, 2)
-    for number, (case, own) in enumerate(zip(_CASES, parts, strict=True)):
-        name = f"z{number}" if f"z{number}" in single else f"y{number}"
-        expected = _expected(case, own, feeds[f"a{number}"], feeds.get(f"b{number}", own["b"]))
-        got = single[name]
-        assert (got.shape, got.dtype) == (expected.shape, expected.dtype), case
-        assert (got == expected).all(), case
-        assert both[name].tobytes() == got.tobytes(), case
+    expected = [
+        _expected(case, own, feeds[f"a{number}"], feeds.get(f"b{number}", own["b"]))
+        for number, (case, own) in enumerate(zip(_CASES, parts, strict=True))
+    ]
+    assert_exact(made, feeds, level, expected, _CASES)
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (3, 5), (1, 64), (2, 0)])
 def test_onnxruntime_without_optimizations_has_the_same_bits(products: Any, rows: tuple[int, int]) -> None:
     made, _ = products
-    feeds = _feeds(rows)
-    plain, got = made.run_plain(feeds), made.run(feeds, cpu_levels()[-1], 1)
-    for number, (_, a, b, *_) in enumerate(_CASES):
-        if a == "i" or b == "u":  # for other types, onnxruntime saturates on machines without VNNI
-            name = f"z{number}" if f"z{number}" in got else f"y{number}"
-            assert got[name].tobytes() == plain[name].tobytes(), _CASES[number]
+    assert_bits_of_onnxruntime(made, _feeds(rows), _CASES)
 
 
 @pytest.mark.parametrize("level", cpu_levels())
@@ -190,7 +179,4 @@ def test_products_that_onnxruntime_computes_at_the_peak_are_left_to_it(kind: str
     m = Model()
     x = m.input("x", _TYPES[kind[0]], 4, 64)
     m.output(m.node("MatMulInteger", [x, m.constant(m.bytes(kind[1], 64, 32))], "y"), np.int32)
-    model = ir.from_proto(m.proto())
-    with context_for(model) as cx:
-        make_pipeline("fuse-groups").run(model, cx)
-    assert len(kernels_of(model)) == int(is_taken)
+    assert kernel_count(m) == int(is_taken)
