@@ -12,14 +12,19 @@ import pytest
 from onnx import helper as h
 
 from benchmarks.native_models import natives
-from graphopt.errors import NoCompiler, RuntimeFailure
-from graphopt.fusion.backends.c.c_compiler import find_compiler
+from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
+from tests.fusion.templates.built_models import (
+    PIPELINE,
+    Built,
+    assert_special_values_agree,
+    build,
+    op_types,
+    original_and_optimized,
+)
 from tests.fuzz.kernels.batches import cpu_levels
 
-#: Groups of all attention, whether they are faster or not.
-_PIPELINE = "fuse-groups{kernels=all}"
 _LOWEST = np.finfo(np.float32).min
 
 
@@ -159,21 +164,11 @@ def _in_rows(case: Case, result: np.ndarray) -> np.ndarray:
     return result.reshape(batch, queries, case.heads, -1)
 
 
-Built = tuple[onnx.ModelProto, bytes, tuple[str, ...]]
-
-
 @pytest.fixture(name="built", scope="module")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    try:
-        find_compiler(None)
-    except NoCompiler:
-        pytest.skip("no C compiler")
-    model = _model(CASES)
-    (native,) = natives([model], _PIPELINE, tmp_path_factory.mktemp("attention"))
-    assert len(native.groups) == len(CASES)
-    left = {node.op_type for node in onnx.ModelProto.FromString(native.model).graph.node}
-    assert not left & {_MHA, _ATTENTION}
-    return model, native.model, native.choice.libraries
+    built = build(_model(CASES), len(CASES), tmp_path_factory.mktemp("attention"))
+    assert not op_types(built[1]) & {_MHA, _ATTENTION}
+    return built
 
 
 @pytest.mark.parametrize("level", cpu_levels())
@@ -193,9 +188,7 @@ def test_results(built: Built, level: int) -> None:
 
 
 def test_errors_and_special_values_are_those_of_onnxruntime(built: Built) -> None:
-    model, optimized, libraries = built
-    original = session.create(model.SerializeToString(), threads=1)
-    running = session.create(optimized, threads=1, choice=SessionChoice(libraries=libraries))
+    original, running = original_and_optimized(built)
     for seed, value in enumerate([None, np.nan, np.inf, -np.inf, np.float32(1e38)]):
         feeds = _feeds(CASES, seed)
         rng = np.random.default_rng(seed)
@@ -204,9 +197,7 @@ def test_errors_and_special_values_are_those_of_onnxruntime(built: Built) -> Non
                 array.flat[rng.integers(array.size)] = value
         found, expected = session.run(running, feeds), session.run(original, feeds)
         for index, (case, one, two) in enumerate(zip(CASES, found, expected, strict=True)):
-            special = ~np.isfinite(two)
-            assert np.array_equal(special, ~np.isfinite(one)), (case, value)
-            assert np.array_equal(one[special], two[special], equal_nan=True), (case, value)
+            assert_special_values_agree(one, two, (case, value))
             if value is None:
                 exact = _reference(case, feeds, index)
                 errors = [np.nanmax(np.abs(_in_rows(case, result) - exact)) for result in (one, two)]
@@ -221,7 +212,7 @@ def test_masks_that_hide_all_keys(tmp_path: Path) -> None:
         if case.op == _ATTENTION or kind != "bool"
     ]
     model = _model(cases)
-    (native,) = natives([model], _PIPELINE, tmp_path)
+    (native,) = natives([model], PIPELINE, tmp_path)
     assert len(native.groups) == len(cases)
     feeds = _feeds(cases, 0)
     for name, mask in feeds.items():
@@ -235,7 +226,7 @@ def test_masks_that_hide_all_keys(tmp_path: Path) -> None:
 
 def test_empty_tensors(tmp_path: Path) -> None:
     case = Case(_MHA, (2, 3, 4), 2, 8)
-    (native,) = natives([_model([case])], _PIPELINE, tmp_path)
+    (native,) = natives([_model([case])], PIPELINE, tmp_path)
     running = session.create(native.model, threads=1, choice=native.choice)
     for lengths in ((0, 3, 4), (2, 0, 4)):
         (found,) = session.run(running, _feeds([replace(case, lengths=lengths)], 0))
@@ -244,7 +235,7 @@ def test_empty_tensors(tmp_path: Path) -> None:
 
 def test_other_shapes_than_declared_fail_with_a_message(tmp_path: Path) -> None:
     case = Case(_MHA, (1, 3, 4), 2, 8, (1, 1, 3, 4))
-    (native,) = natives([_model([case])], _PIPELINE, tmp_path)
+    (native,) = natives([_model([case])], PIPELINE, tmp_path)
     assert native.groups
     running = session.create(native.model, threads=1, choice=native.choice)
     wrong = _feeds([case], 0)

@@ -13,14 +13,18 @@ import pytest
 from onnx import helper as h
 
 from benchmarks.native_models import natives
-from graphopt.errors import NoCompiler, RuntimeFailure
-from graphopt.fusion.backends.c.c_compiler import find_compiler
+from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
+from tests.fusion.templates.built_models import (
+    PIPELINE,
+    Built,
+    assert_special_values_agree,
+    build,
+    original_and_optimized,
+)
 from tests.fuzz.kernels.batches import cpu_levels
 
-#: Groups of all attention, whether they are faster or not.
-_PIPELINE = "fuse-groups{kernels=all}"
 _MHA, _ATTENTION, _GROUPED = "MultiHeadAttention", "Attention", "GroupQueryAttention"
 
 
@@ -232,19 +236,9 @@ def _reference(case: Case, feeds: dict[str, np.ndarray], index: int) -> Iterator
     yield from (result, keys, values)
 
 
-Built = tuple[onnx.ModelProto, bytes, tuple[str, ...]]
-
-
 @pytest.fixture(name="built", scope="module")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    try:
-        find_compiler(None)
-    except NoCompiler:
-        pytest.skip("no C compiler")
-    model = _model(CASES)
-    (native,) = natives([model], _PIPELINE, tmp_path_factory.mktemp("attention"))
-    assert len(native.groups) == len(CASES)
-    return model, native.model, native.choice.libraries
+    return build(_model(CASES), len(CASES), tmp_path_factory.mktemp("attention"))
 
 
 @pytest.mark.parametrize("level", cpu_levels())
@@ -267,9 +261,7 @@ def test_results(built: Built, level: int) -> None:
 
 @pytest.mark.parametrize("value", [None, np.nan, np.inf, -np.inf, np.float32(1e38)])
 def test_errors_and_special_values_are_those_of_onnxruntime(built: Built, value: float | None) -> None:
-    model, optimized, libraries = built
-    original = session.create(model.SerializeToString(), threads=1)
-    running = session.create(optimized, threads=1, choice=SessionChoice(libraries=libraries))
+    original, running = original_and_optimized(built)
     feeds = _feeds(CASES, 1)
     rng = np.random.default_rng(2)
     for name, array in feeds.items():
@@ -281,9 +273,7 @@ def test_errors_and_special_values_are_those_of_onnxruntime(built: Built, value:
     found, expected = session.run(running, feeds), session.run(original, feeds)
     for index, case in enumerate(CASES):
         for one, two in zip(*(each[3 * index : 3 * index + 3] for each in (found, expected)), strict=True):
-            special = ~np.isfinite(two)
-            assert np.array_equal(special, ~np.isfinite(one)), case
-            assert np.array_equal(one[special], two[special], equal_nan=True), case
+            assert_special_values_agree(one, two, case)
         if value is None:
             exact = next(_reference(case, feeds, index))
             errors = [
@@ -340,7 +330,7 @@ def test_operands_that_onnxruntime_rejects_fail_with_a_message(
 def test_past_and_present_may_share_memory(tmp_path: Path) -> None:
     case = Case(_GROUPED, (1, 1, 40), (2, 1), 16, used=(17,), total=18)
     model = _model([case])
-    (native,) = natives([model], _PIPELINE, tmp_path)
+    (native,) = natives([model], PIPELINE, tmp_path)
     feeds = _feeds([case], 0)
     expected = session.run(session.create(model.SerializeToString(), threads=1), feeds)
     running = session.create(native.model, threads=1, choice=native.choice)

@@ -9,20 +9,22 @@ import onnx
 import pytest
 from onnx import helper as h
 
-from benchmarks.native_models import natives
 from graphopt.context import context_for
-from graphopt.errors import NoCompiler, RuntimeFailure
-from graphopt.fusion.backends.c.c_compiler import find_compiler
+from graphopt.errors import RuntimeFailure
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.templates.pointwise import is_faster, pointwise
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
+from tests.fusion.templates.built_models import (
+    Built,
+    assert_special_values_agree,
+    build,
+    original_and_optimized,
+)
 from tests.fuzz.kernels.batches import cpu_levels
 from tests.model_testing import parse
 
-_PIPELINE = "fuse-groups{kernels=all}"
 _EPSILON = 1e-3
-_Built = tuple[onnx.ModelProto, bytes, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -162,16 +164,10 @@ def _reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str
 
 
 @pytest.fixture(name="built", scope="module")
-def _built(tmp_path_factory: pytest.TempPathFactory) -> _Built:
-    try:
-        find_compiler(None)
-    except NoCompiler:
-        pytest.skip("no C compiler")
-    model = _model()
-    (native,) = natives([model], _PIPELINE, tmp_path_factory.mktemp("pointwise"))
-    assert len(native.groups) == len(CASES)
-    assert all(node.domain for node in onnx.ModelProto.FromString(native.model).graph.node)
-    return model, native.model, native.choice.libraries
+def _built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    built = build(_model(), len(CASES), tmp_path_factory.mktemp("pointwise"))
+    assert all(node.domain for node in onnx.ModelProto.FromString(built[1]).graph.node)
+    return built
 
 
 def _feeds(batch: int, seed: int) -> dict[str, np.ndarray]:
@@ -184,7 +180,7 @@ def _feeds(batch: int, seed: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("level", cpu_levels())
-def test_results(built: _Built, level: int) -> None:
+def test_results(built: Built, level: int) -> None:
     model, optimized, libraries = built
     choice = SessionChoice(libraries=libraries, cpu_level=level)
     running = {threads: session.create(optimized, threads=threads, choice=choice) for threads in (1, 2)}
@@ -200,23 +196,19 @@ def test_results(built: _Built, level: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_special_values_are_those_of_onnxruntime(built: _Built, value: float) -> None:
-    model, optimized, libraries = built
-    original = session.create(model.SerializeToString(), threads=1)
-    running = session.create(optimized, threads=1, choice=SessionChoice(libraries=libraries))
+def test_special_values_are_those_of_onnxruntime(built: Built, value: float) -> None:
+    original, running = original_and_optimized(built)
     feeds, rng = _feeds(2, 0), np.random.default_rng(0)
     for array in feeds.values():
         array.flat[rng.integers(array.size)] = value
     for case, one, two in zip(CASES, session.run(running, feeds), session.run(original, feeds), strict=True):
-        special = ~np.isfinite(two)
-        assert np.array_equal(special, ~np.isfinite(one)), case
-        assert np.array_equal(one[special], two[special], equal_nan=True), case
-        assert np.abs(one[~special] - two[~special]).max(initial=0) < 1e-5, case
+        assert_special_values_agree(one, two, case)
+        finite = np.isfinite(two)
+        assert np.abs(one[finite] - two[finite]).max(initial=0) < 1e-5, case
 
 
-def test_empty_batch_and_wrong_shapes(built: _Built) -> None:
-    _, optimized, libraries = built
-    running = session.create(optimized, threads=1, choice=SessionChoice(libraries=libraries))
+def test_empty_batch_and_wrong_shapes(built: Built) -> None:
+    _, running = original_and_optimized(built)
     assert all(found.shape[0] == 0 for found in session.run(running, _feeds(0, 0)))
     wrong = _feeds(1, 0)
     wrong["x3_1"] = wrong["x3_1"][..., :-1]
