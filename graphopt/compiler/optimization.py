@@ -332,7 +332,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     tuning = report.tuning
     if tuning is not None and tuning.removed_kernels:
         return ["no kernel is left, so there is no library"]
-    reason = "onnxruntime is expected to run all nodes as fast as kernels would"
+    reason = "no kernel is expected to be faster than onnxruntime"
     return [f"no native groups: {reason} (graphopt explain MODEL --fuser native has the reasons)"]
 
 

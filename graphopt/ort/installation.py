@@ -22,7 +22,7 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Required distributions besides onnxruntime.
 _LIBRARIES = ("onnx", "onnx-ir", "numpy")
-_COMPILERS = ("cc", "gcc", "clang")
+_COMPILERS = ("gcc", "clang")
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,8 @@ def is_faster(match: Match, cx: Context) -> bool:
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
     found: ConvTransposeParameters = match.parameters
-    tensor = ir.constant_of(weights)
-    if tensor is None or cx.shape(match.results[0]) is None or not np.isfinite(tensor.numpy()).all():
-        return False  # the kernel multiplies infinite weights with padding, which onnxruntime leaves out
+    if ir.constant_of(weights) is None or cx.shape(match.results[0]) is None:
+        return False  # computed weights may be infinite
     shape = ir.all_ints(cx.shape(weights) or ())
     assert shape is not None
     filters, points = shape[1], math.prod(typical_sizes(cx.shape(x))[2:])
@@ -92,6 +91,9 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("no kernels for transposed convolutions of other than 1 to 3 dimensions")
     if bias is not None and cx.rank(bias) != 1:
         raise CantFuse("the rank of its bias is wrong")
+    tensor = ir.constant_of(weights)
+    if tensor is not None and not np.isfinite(tensor.numpy()).all():
+        raise CantFuse("its weights are not all finite: onnxruntime leaves out their products with padding")
     parameters = _parameters(anchor, tuple(dims))
     return Match("conv_transpose", (anchor,), tuple(operands), (anchor.outputs[0],), parameters)
 

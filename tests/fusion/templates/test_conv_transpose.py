@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.native_models import natives
+from graphopt import ir
+from graphopt.context import context_for
 from graphopt.errors import RuntimeFailure
+from graphopt.fusion import template_table
+from graphopt.fusion.loops.ir import CantFuse
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from tests.fusion.templates.built_models import PIPELINE, Built, build, op_types, original_and_optimized
@@ -166,3 +171,14 @@ def test_kernels_are_chosen_where_they_are_faster(
         f"<float[{channels},{filters},2,2] w = {{{values}}}> {{ c = ConvTranspose {attributes} (x, w) {then} }}"
     )
     assert is_faster_as_template(model, next(iter(model.graph))) is is_kernel
+
+
+def test_infinite_weights_have_no_template() -> None:
+    model = parse("""g (float[1,1,20,20] x) => (float[N,C,H,W] y)
+        <float[1,1,2,2] k = {1, 2, 3, 4}> { y = ConvTranspose(x, k) }""")
+    node = next(iter(model.graph))
+    for value, refused in ((4.0, False), (np.inf, True), (np.nan, True)):
+        array = np.array([1, 2, 3, value], np.float32).reshape(1, 1, 2, 2)
+        model.graph.initializers["k"].const_value = ir.tensor(array)
+        with context_for(model) as cx, pytest.raises(CantFuse) if refused else nullcontext():
+            assert template_table.matches(node, cx)

@@ -128,14 +128,14 @@ def find_compiler(wanted: str | None = None) -> Compiler:
         NoCompiler: no compiler was found, or the given one does not run.
     """
     given = None if wanted in (None, "", "auto") else wanted
-    source = "the setting 'compiler'" if given else "$CC"
+    source, rest = ("the setting 'compiler'", "set compiler=auto") if given else ("$CC", "unset CC")
     given = given or config.variable("CC")
     if given is not None:
         found = _compiler([given] if shutil.which(given) else _words(given))
         if found is None:
             raise NoCompiler(
                 f"the C compiler that {source} names does not run: {given}",
-                hint="set a working compiler, or none to search for gcc, clang and ziglang",
+                hint=f"name a working compiler, or {rest} to search for gcc, clang and ziglang",
             )
         return found
     for words in _installed_compilers():
