@@ -13,6 +13,8 @@ from graphopt.model_arguments import copy
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipeline_steps import Step
 from graphopt.passes.pipelines import registry
+from graphopt.placement.explain_placement import PlacementExplanation, explain_placement
+from graphopt.placement.predict import predict
 from graphopt.rewrite.fused_operators import native_in
 from graphopt.rewrite.fusion_explanation import Explanation, explain
 from graphopt.rewrite.missed_fusions import nearest_to, weighed_against
@@ -20,6 +22,8 @@ from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_fusions, all_rules
 from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin
 
+#: The pattern that selects the placement.
+PLACEMENT = "placement"
 _PRESET = "O3"
 
 
@@ -34,6 +38,8 @@ def explain_fusions(
 ) -> Explanation:
     """Run ``-O3`` over ``model``, in place, up to the fusion of operators, and explain the fusions.
 
+    For a device with its own memory, also explain the placement, under the pattern ``placement``.
+
     Args:
         patterns: only rules with these names or families.
         node: only the node of this name, in ``model`` or made by a pass, or the nodes in this scope; if no
@@ -46,10 +52,14 @@ def explain_fusions(
     """
     names = frozenset[str]() if node is None else frozenset(map(ir.label, _within(model, node)))
     known = [] if node is None or names else _names(model)
-    groups = None
+    groups = placement = None
     if native and (not patterns or PASS in patterns):
         groups = explain_groups(copy(model), options, before)
-    others = [pattern for pattern in patterns if not (native and pattern == PASS)]
+    placed = not options.device.capabilities.is_host
+    if placed and (not patterns or PLACEMENT in patterns):
+        placement = _placement(copy(model), options, before, node)
+    own = (*([PASS] if native else []), *([PLACEMENT] if placed else []))
+    others = [pattern for pattern in patterns if pattern not in own]
     rules = chosen_rules(options, others) if others or not patterns else []
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
@@ -63,6 +73,7 @@ def explain_fusions(
         else:
             found = replace(found, fused=(*found.fused, *(() if native else native_in(model))))
         found = replace(found, missed=(*found.missed, *weighed))
+        found = replace(found, placement=placement)
         if groups is not None:
             found = replace(
                 found, fused=(*found.fused, *groups.fused), missed=(*found.missed, *groups.missed)
@@ -74,6 +85,18 @@ def explain_fusions(
         if not names:
             raise _unknown_scope(node, known)
         return _about(found, names, node, model, rules, cx)
+
+
+def _placement(
+    model: ir.Model, options: Options, before: Sequence[Step], node: str | None
+) -> PlacementExplanation:
+    """The placement of ``model``, which is changed; if ``node`` is given, only of the nodes in this scope."""
+    device = options.device
+    original = predict(model, device)
+    with context_for(model, options) as cx:
+        Pipeline((*before, *Pipeline.parse(_PRESET, registry()).steps)).run(model, cx)
+    found = explain_placement(str(device), original, predict(model, device))
+    return found if node is None else found.within(node)
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:

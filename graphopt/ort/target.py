@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphoptError, RuntimeFailure
-from graphopt.ort import known_kernels, session
+from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
+from graphopt.ort.operator_schemas import domains, schema_of
+from graphopt.ort.recorded_kernels import Kernel, recorded
 from graphopt.process.child import run_in_child
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -18,21 +21,6 @@ if TYPE_CHECKING:
 #: An opset or IR version beyond all known ones; onnxruntime's error for it names the last known one.
 _BEYOND = 9999
 _OPEN = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One registered kernel.
-
-    Attributes:
-        since, until: the first and the last version of the operator that it implements. If the runtime names
-            no last version, ``until`` equals ``since``, because a newer definition may differ.
-        types: accepted types, such as ``tensor(float)``, by type parameter of the operator.
-    """
-
-    since: int
-    until: int
-    types: tuple[tuple[str, frozenset[str]], ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,7 @@ class Target:
     @property
     def domains(self) -> frozenset[str]:
         """The domains of the operators that the runtime implements."""
-        return frozenset(domain for domain, _ in _schemas())
+        return domains()
 
     def has_kernel(
         self, op_type: str, domain: str, opset: int, dtype: ir.DataType | str | None = None
@@ -85,18 +73,21 @@ class Target:
             dtype: element type of the operator's first typed input or output, in onnxruntime's notation
                 (``float``, ``int64``), or the name of a DataType; ``None`` for any.
         """
-        schema = _schema(op_type, domain, opset)
+        schema = schema_of(op_type, domain, opset)
         if schema is None:
             return False
-        version, parameter = schema
         wanted = None if dtype is None else f"tensor({_element(dtype)})"
-        for kernel in _kernels(self.provider).get((domain, op_type), ()):
-            if not kernel.since <= version <= kernel.until:
+        for kernel in self.kernels(op_type, domain):
+            if not kernel.since <= schema.since <= kernel.until:
                 continue
-            taken = dict(kernel.types).get(parameter)
+            taken = dict(kernel.types).get(schema.parameter)
             if wanted is None or taken is None or wanted in taken:
                 return True
         return False
+
+    def kernels(self, op_type: str, domain: str) -> Sequence[Kernel]:
+        """The kernels of an operator, of all versions and types."""
+        return _kernels(self.provider).get((domain, op_type), ())
 
 
 def _element(dtype: ir.DataType | str) -> str:
@@ -127,56 +118,26 @@ def _ceiling(*, ir_version: int, opset: int) -> int:
     return _BEYOND - 1
 
 
-@lru_cache(maxsize=1)
-def _schemas() -> dict[tuple[str, str], list[tuple[int, str]]]:
-    """All versions by (domain, op type), each with its main type parameter."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for schema in state.get_all_operator_schema():
-        parameters = {constraint.type_param_str for constraint in schema.type_constraints}
-        formals = (*schema.inputs, *schema.outputs)
-        parameter = next((formal.typeStr for formal in formals if formal.typeStr in parameters), "")
-        found.setdefault((schema.domain, schema.name), []).append((schema.since_version, parameter))
-    return {key: sorted(versions) for key, versions in found.items()}
-
-
-def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
-    """The operator's definition at ``opset``: its version, and its main type parameter."""
-    known = [entry for entry in _schemas().get((domain, op_type), ()) if entry[0] <= opset]
-    return known[-1] if known else None
-
-
 @lru_cache(maxsize=4)
-def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``.
+def _kernels(provider: str) -> Mapping[tuple[str, str], Sequence[Kernel]]:
+    """The kernels of ``provider``; those of CUDA are recorded ones for the recorded release.
 
-    If they can't be listed, they are those of the CPU, except for the ones in
-    :mod:`graphopt.ort.known_kernels`. If only the CPU has a kernel, tensors are copied to the CPU and back,
-    which no rewrite should cause.
+    For another release, they are listed. If they can't be, they are the recorded ones as well.
     """
-    return _registered(provider) or _assumed(provider)
-
-
-def _assumed(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    kernels = dict(_registered("CPUExecutionProvider"))
-    for op_type, types in known_kernels.CUDA.items() if provider == "CUDAExecutionProvider" else ():
-        parameter = _schemas()["com.microsoft", op_type][-1][1]
-        taken = frozenset(f"tensor({name})" for name in types)
-        kernels["com.microsoft", op_type] = [Kernel(1, 1, ((parameter, taken),))] if types else []
-    return kernels
-
-
-def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:
+    from onnxruntime import __version__
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    if provider == "CPUExecutionProvider" and hasattr(state, "get_registered_ep_kernel_defs"):
+    if provider == CPU.capabilities.provider:
         return _table(state.get_registered_ep_kernel_defs(provider))
+    own = recorded()
+    if __version__ == own.version:
+        return own.kernels
     try:
         # listing the kernels of all providers loads their libraries, and crashes if a library is missing
-        return run_in_child(all_kernels, provider, timeout=60)
+        listed = run_in_child(all_kernels, provider, timeout=60)
     except GraphoptError:
-        return {}
+        return own.kernels
+    return {key: [own.with_memory(key, kernel) for kernel in found] for key, found in listed.items()}
 
 
 def all_kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.placement.explain_placement import PlacementExplanation
 from graphopt.rewrite.fused_operators import Fused, fused_in
 from graphopt.rewrite.missed_fusions import Missed, missed_in
 from graphopt.rewrite.rule import Rule
@@ -19,10 +20,12 @@ class Explanation:
     Attributes:
         fused: the fused operators.
         missed: the fusions not made.
+        placement: nodes on the CPU and copies, for a device with its own memory.
     """
 
     fused: tuple[Fused, ...]
     missed: tuple[Missed, ...]
+    placement: PlacementExplanation | None = None
 
 
 def explain(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session, target
 from graphopt.ort.devices import Device
+from graphopt.ort.recorded_kernels import Kernel, recorded
 from graphopt.ort.target import Target
 from tests.ort.build import data
 
@@ -56,29 +59,47 @@ def test_target_properties():
     assert Target(Device("cuda", 1)).provider == "CUDAExecutionProvider"
 
 
-@pytest.fixture
-def unlistable_cuda(monkeypatch):
-    """CUDA as a target whose kernels can't be listed."""
+CUDA = Target(Device("cuda"))
 
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "opset", "types"),
+    [
+        ("Relu", "", 14, ["float", "float16", "bfloat16"]),
+        ("Det", "", 17, []),
+        ("ReduceMax", "", 17, ["float", "float16"]),
+        ("MultiHeadAttention", "com.microsoft", 1, ["float", "float16", "bfloat16"]),
+        ("GroupQueryAttention", "com.microsoft", 1, ["float16", "bfloat16"]),
+        ("FusedGemm", "com.microsoft", 1, []),
+    ],
+)
+def test_kernels_of_cuda_are_known_without_a_device(op_type, domain, opset, types):
+    names = ("float", "float16", "bfloat16")
+    assert [name for name in names if CUDA.has_kernel(op_type, domain, opset, name)] == types
+
+
+@pytest.fixture
+def other_release(monkeypatch):
+    """The table of kernels is that of another release."""
+    older = dataclasses.replace(recorded(), version="1.0")
+    monkeypatch.setattr(target, "recorded", lambda: older)
+    target._kernels.cache_clear()
+    yield monkeypatch
+    target._kernels.cache_clear()
+
+
+def test_kernels_that_cannot_be_listed_are_the_recorded_ones(other_release):
     def crash(*arguments, **settings):
         raise RuntimeFailure("onnxruntime crashed (SIGSEGV)")
 
-    monkeypatch.setattr(target, "run_in_child", crash)
-    target._kernels.cache_clear()
-    yield Target(Device("cuda"))
-    target._kernels.cache_clear()
+    other_release.setattr(target, "run_in_child", crash)
+    assert CUDA.has_kernel("Relu", "", 14, "float")
+    assert not CUDA.has_kernel("Det", "", 14, "float")
 
 
-def test_device_with_unlistable_kernels_has_those_of_the_cpu(unlistable_cuda):
-    assert unlistable_cuda.has_kernel("Relu", "", 14, "float")
-    assert not unlistable_cuda.has_kernel("NoSuchThing", "", 14, "float")
-
-
-def test_unlistable_kernels_of_onnxruntimes_own_operators_are_those_of_cuda(unlistable_cuda):
-    def types(op_type):
-        names = ("float", "float16", "bfloat16")
-        return [name for name in names if unlistable_cuda.has_kernel(op_type, "com.microsoft", 1, name)]
-
-    assert types("MultiHeadAttention") == ["float", "float16", "bfloat16"]
-    assert types("GroupQueryAttention") == ["float16", "bfloat16"]
-    assert types("FusedGemm") == []
+def test_listed_kernels_of_another_release_precede_the_recorded_ones(other_release):
+    listed = {("", "Pad"): [Kernel(13, 13, (("T", frozenset({"tensor(int8)"})),))]}
+    other_release.setattr(target, "run_in_child", lambda *arguments, **settings: listed)
+    assert CUDA.has_kernel("Pad", "", 13, "int8")
+    assert not CUDA.has_kernel("Pad", "", 13, "float")
+    assert CUDA.kernels("Pad", "")[0].host_inputs == {1, 2}

@@ -14,6 +14,7 @@ from graphopt.cli.options import completion_values, shared_options
 from graphopt.cli.options.parameter_types import split_some
 from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
+from graphopt.cli.views.placement import placement_lines
 from graphopt.util.text_tables import Line, shortened
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ graphopt explain model.onnx -O3 --pattern attention
 graphopt explain model.onnx --node /encoder/layer.0/attention --json
 graphopt explain model.onnx --target-opset 20 --dim batch=1
 graphopt explain model.onnx --fuser native --pattern fuse-groups
+graphopt explain model.onnx --device cuda --pattern placement
 """
 
 #: The preset that fuses operators.
@@ -47,7 +49,7 @@ _NAMES = 3
         multiple=True,
         callback=split_some,
         metavar="A,B",
-        help="Only these patterns: rules such as layer-norm, or families such as attention.",
+        help="Only these patterns: rules such as layer-norm, families such as attention, or placement.",
     ),
     click.option(
         "--fuser",
@@ -78,6 +80,9 @@ def command(
     Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, the first
     condition that failed, the value responsible, and the next step. Nothing is written.
 
+    With --device cuda, lists also the nodes that onnxruntime would run on the CPU, and the tensors that it
+    would copy, with reasons and remedies. No GPU is needed.
+
     With --fuser native, lists also the groups of native kernels, and for each other node that a kernel may
     compute, the reason why onnxruntime runs it.
     """
@@ -88,6 +93,7 @@ def command(
         "model": str(model),
         "fused": [one.to_dict() for one in found.fused],
         "missed": [one.to_dict() for one in found.missed],
+        "placement": None if found.placement is None else found.placement.to_dict(),
     }
     is_fusing = preset in (None, _FUSING)
     notes = (
@@ -97,6 +103,8 @@ def command(
 
 
 def _text(found: Explanation, *, everything: bool) -> Iterator[str]:
+    if found.placement is not None:
+        yield from placement_lines(found.placement, everything=everything)
     for ones in _grouped(found.fused, lambda one: (one.rules, one.op)):
         yield Line(f"fused {len(ones)} × {', '.join(ones[0].rules)}: {ones[0].op}", "title")
         for one in ones if everything else ones[:1]:
@@ -108,7 +116,7 @@ def _text(found: Explanation, *, everything: bool) -> Iterator[str]:
             yield from _site_text(site)
         if len(sites) > 1 and not everything:
             yield f"  and at {len(sites) - 1} more (-v lists them)"
-    if not found.fused and not found.missed:
+    if not found.fused and not found.missed and found.placement is None:
         yield "no fusion pattern matches these nodes"
 
 

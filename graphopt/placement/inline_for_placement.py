@@ -1,0 +1,82 @@
+"""Inlining before partitioning: functions of the model, and of the standard where there is no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphopt import ir
+from graphopt.context import Context
+
+
+def inline_functions(cx: Context, has_kernel: Callable[[ir.Node], bool]) -> None:
+    """Inline the functions of the model, then operators that no provider has a kernel for.
+
+    A call that can't be inlined remains.
+
+    Args:
+        cx: the context of the model, which is changed.
+        has_kernel: whether a provider has a kernel for a node.
+    """
+    pending = [node for graph in ir.with_bodies(cx.model.graph) for node in graph]
+    pending.reverse()
+    while pending:
+        node = pending.pop()
+        if node.op_identifier() in cx.model.functions:
+            made = [] if ir.inline_obstacle(cx.edit, node) else ir.inline_call(cx.edit, node)
+        elif has_kernel(node):
+            continue
+        else:
+            made = _expand(node, cx)
+        pending.extend(inner for new in reversed(made) for inner in reversed(_with_nested(new)))
+
+
+def _with_nested(node: ir.Node) -> list[ir.Node]:
+    return [node, *(inner for body in ir.bodies(node) for inner in ir.walk_nodes(body))]
+
+
+def _expand(node: ir.Node, cx: Context) -> list[ir.Node]:
+    """Replace ``node`` by the function that the standard defines for it; none without one."""
+    kinds = [None if value is None else _kind(value, cx) for value in node.inputs]
+    if any(value is not None and kind is None for value, kind in zip(node.inputs, kinds, strict=True)):
+        return []
+    standard = ir.standard_function(node, cx.version(node), kinds)
+    if standard is None or standard.outputs != list(range(len(standard.outputs))):
+        return []
+    cx.edit.add_function(standard.function)
+    try:
+        return [] if ir.inline_obstacle(cx.edit, node) else ir.inline_call(cx.edit, node)
+    finally:
+        cx.edit.remove_function(standard.function)
+
+
+def _kind(value: ir.Value, cx: Context) -> ir.TensorKind | None:
+    dtype = cx.facts.dtype(value) or value.dtype
+    if dtype is None:
+        return None
+    shape = cx.facts.shape(value)
+    dims = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+    return ir.TensorKind(dtype, dims)
+
+
+def types_of(node: ir.Node, cx: Context) -> dict[ir.Value, str]:
+    """The types of the inputs and outputs of ``node`` in onnxruntime's notation; none for unknown ones."""
+    values = [*(value for value in node.inputs if value is not None), *node.outputs]
+    found = ((value, _type(value, cx)) for value in dict.fromkeys(values))
+    return {value: text for value, text in found if text}
+
+
+def _type(value: ir.Value, cx: Context) -> str:
+    dtype = cx.facts.dtype(value)
+    if dtype is not None:
+        return f"tensor({dtype.name.lower()})"
+    return _text(cx.facts.type(value) or value.type)
+
+
+def _text(type: ir.TypeProtocol | None) -> str:
+    if isinstance(type, ir.SequenceType):
+        return f"seq({inner})" if (inner := _text(type.elem_type)) else ""
+    if isinstance(type, ir.OptionalType):
+        return f"optional({inner})" if (inner := _text(type.elem_type)) else ""
+    if isinstance(type, ir.TensorType):
+        return f"tensor({type.dtype.name.lower()})"
+    return ""
