@@ -244,3 +244,43 @@ def test_options_that_permit_less_exact_rewrites(invoke: Invoke, tmp_path: Path)
     assert "or use --fast-math" in invoke("explain", path, *options).out
     assert "fused 1 × multi-head-attention" in invoke("explain", path, *options, "--fast-math").out
     assert "fused" not in invoke("explain", path, *options, "--exact").out
+
+
+def test_placement_on_cuda_needs_no_device(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, M] x, int32[N, M] i) => (float[N, M] y, int32[N, M] k)
+            <int32 low = {0}, int64[1] one = {1}>
+        {
+            a = Relu(x)
+            s = Shape(x)
+            t = Mul(s, one)
+            y = Reshape(a, t)
+            j = Neg(i)
+            k = Clip(j, low)
+        }
+    """
+    onnx.save(onnx.parser.parse_model(text), path)
+    outcome = invoke("explain", path, "--device", "cuda", "--pattern", "placement")
+    assert outcome.status == 0 and outcome.err == ""
+    assert outcome.out.splitlines() == [
+        "placement on CUDA: 2 of 6 nodes on the CPU, 1 copy; after -O3: 1 of 3 nodes on the CPU, 1 copy",
+        "on the CPU 1 × Clip: CUDA has no kernel of Clip for int32 input",
+        "  at     Clip Clip(k)",
+        "  do     use int64 for input",
+        "copied to the host 1 ×: Clip runs on the CPU",
+        "  at     j, made by Neg(j), read by Clip(k)",
+        "  do     use int64 for input",
+        "on the CPU 1 × computation of sizes, which are in host memory",
+    ]
+    told = json.loads(invoke("explain", path, "--device", "cuda", "--json").out)["placement"]
+    assert [(node["op"], node["cause"]) for node in told["on_cpu"]] == [
+        ("Mul", "computes with sizes"),
+        ("Clip", "no kernel of the type"),
+    ]
+    assert [(copy["op"], copy["tensor"]) for copy in told["copies"]] == [("MemcpyToHost", "j")]
+    within = json.loads(invoke("explain", path, "--device", "cuda", "--node", "Clip(k)", "--json").out)
+    assert [node["op"] for node in within["placement"]["on_cpu"]] == ["Clip"]
+    assert json.loads(invoke("explain", path, "--json").out)["placement"] is None
+    assert invoke("explain", path, "--pattern", "placement").status == 2

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from graphopt.placement.explain_placement import ExplainedCopy, PlacementExplanation
 from graphopt.placement.prediction import Cause, NodePlacement
-from graphopt.util.text_tables import Line, shortened
+from graphopt.util.text_tables import Line, counted, shortened
 
 _Item = TypeVar("_Item")
 
@@ -23,13 +23,11 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
     Args:
         everything: list all sites, and the nodes that only compute with sizes.
     """
-    before, after = found.original, found.optimized
-    yield Line(
-        f"placement on {found.device}: {len(before.on_cpu)} of {len(before.nodes)} nodes on the CPU,"
-        f" {len(before.copies)} copies; after -O3: {len(after.on_cpu)} of {len(after.nodes)},"
-        f" {len(after.copies)} copies",
-        "title",
+    before, after = (
+        f"{len(one.on_cpu)} of {counted(len(one.nodes), 'node')} on the CPU, {counted(len(one.copies), 'copy', 'copies')}"
+        for one in (found.original, found.optimized)
     )
+    yield Line(f"placement on {found.device}: {before}; after -O3: {after}", "title")
     sizes = [node for node in found.on_cpu if node.cause is Cause.SIZES]
     others = [node for node in found.on_cpu if node.cause is not Cause.SIZES]
     for nodes in _grouped(others, lambda node: (node.op_type, node.reason, node.remedy)):
