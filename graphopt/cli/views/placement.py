@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from graphopt.placement.explain_placement import ExplainedCopy, PlacementExplanation
-from graphopt.placement.prediction import Cause, NodePlacement
+from graphopt.placement.prediction import Cause, NodePlacement, Prediction
 from graphopt.util.text_tables import Line, counted, shortened
 
 _Item = TypeVar("_Item")
@@ -23,10 +23,7 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
     Args:
         everything: list all sites, and the nodes that only compute with sizes.
     """
-    before, after = (
-        f"{len(one.on_cpu)} of {counted(len(one.nodes), 'node')} on the CPU, {counted(len(one.copies), 'copy', 'copies')}"
-        for one in (found.original, found.optimized)
-    )
+    before, after = map(_summary, (found.original, found.optimized))
     yield Line(f"placement on {found.device}: {before}; after -O3: {after}", "title")
     sizes = [node for node in found.on_cpu if node.cause is Cause.SIZES]
     others = [node for node in found.on_cpu if node.cause is not Cause.SIZES]
@@ -41,6 +38,11 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
         yield Line(f"on the CPU {len(sizes)} × computation of sizes, which are in host memory", "title")
         if everything:
             yield from (f"  at     {_node_site(node)}" for node in sizes)
+
+
+def _summary(found: Prediction) -> str:
+    nodes, copies = counted(len(found.nodes), "node"), counted(len(found.copies), "copy", "copies")
+    return f"{len(found.on_cpu)} of {nodes} on the CPU, {copies}"
 
 
 def _sites(
