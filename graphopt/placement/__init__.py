@@ -3,7 +3,7 @@
 onnxruntime offers each node to the CUDA provider first, then to the CPU provider. :func:`predict` models it:
 
 1. Functions of the model, and operators without a kernel that the standard defines as functions, are
-   inlined.
+   inlined (:mod:`graphopt.placement.inline_functions`); each reader of a DequantizeLinear has a copy.
 2. A node belongs to CUDA if the provider has a kernel for its operator, version and types
    (:mod:`graphopt.placement.kernel_lookup`), and accepts its attributes
    (:mod:`graphopt.placement.refusals`).

@@ -55,7 +55,7 @@ def compare_placement(session: Any, prediction: Prediction, *, optimized: bool =
             are compared, because it removes and adds nodes.
     """
     predicted, found = _by_name(_predicted(prediction)), _by_name(_found(session))
-    differences = []
+    differences: list[Difference] = []
     common = [
         key for key in predicted if key in found and sum(predicted[key].values()) == sum(found[key].values())
     ]

@@ -11,10 +11,12 @@ from graphopt.ort.recorded_kernels import Kernel, recorded
 from graphopt.ort.target import Target
 from graphopt.placement.copies import copies_in
 from graphopt.placement.cpu_preference import GraphView, preferred_on_cpu
-from graphopt.placement.inline_for_placement import inline_functions, types_of
+from graphopt.placement.duplicate_dequantizers import duplicate_dequantizers
+from graphopt.placement.inline_functions import inline_functions
 from graphopt.placement.kernel_lookup import Missing, call_of, find_kernel
 from graphopt.placement.prediction import Cause, Copy, NodePlacement, Prediction
 from graphopt.placement.refusals import is_forced, refusal
+from graphopt.placement.value_types import types_of
 from graphopt.util.lazy_dataclass import dataclass
 
 _CUDA = Device("cuda")
@@ -33,6 +35,7 @@ def predict(model: ir.Model, device: Device = _CUDA) -> Prediction:
     cx = context_for(model, Options(device=device))
     partition = _Partition(cx, Target(device), Target(CPU))
     inline_functions(cx, partition.has_kernel)
+    duplicate_dequantizers(cx)
     nodes: list[NodePlacement] = []
     copies: list[Copy] = []
     for graph in ir.with_bodies(model.graph):

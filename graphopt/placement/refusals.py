@@ -38,13 +38,18 @@ def _recurrence(node: ir.Node) -> str | None:
         for found, own in zip(given.as_strings(), expected, strict=False):
             if found.lower() != own:
                 return f"cuDNN's {node.op_type} has {own.capitalize()} in the place of {found}"
-    if node.op_type == "LSTM" and node.attributes.get_int("input_forget", 0):
+    if node.op_type == "LSTM" and _integer(node, "input_forget"):
         return "cuDNN's LSTM does not couple the input and forget gates"
-    if node.op_type == "GRU" and node.attributes.get_int("linear_before_reset", 0) != 1:
+    if node.op_type == "GRU" and _integer(node, "linear_before_reset") != 1:
         return "cuDNN's GRU requires linear_before_reset = 1"
     if node.op_type == "LSTM" and len(node.inputs) > _PEEPHOLES and node.inputs[_PEEPHOLES] is not None:
         return "cuDNN's LSTM has no peepholes"
     return None
+
+
+def _integer(node: ir.Node, name: str) -> int:
+    attribute = node.attributes.get(name)
+    return 0 if attribute is None else attribute.as_int()
 
 
 def _transposed_convolution(node: ir.Node) -> str | None:
@@ -54,7 +59,8 @@ def _transposed_convolution(node: ir.Node) -> str | None:
         half = len(sizes) // 2
         if list(sizes[:half]) != list(sizes[half:]):
             return "CUDA's ConvTranspose requires equal pads at the begin and the end of an axis"
-    padding = node.attributes.get_string("auto_pad", "NOTSET")
+    attribute = node.attributes.get("auto_pad")
+    padding = "NOTSET" if attribute is None else attribute.as_string()
     if padding in ("SAME_UPPER", "SAME_LOWER"):
         return f"CUDA's ConvTranspose does not support auto_pad {padding}"
     return None

@@ -127,6 +127,12 @@ _MODELS: dict[str, tuple[str, str]] = {
         "a = DequantizeLinear(x, scale, point) b = Relu(a) c = QuantizeLinear(b, scale, point)"
         " y = com.microsoft.QLinearAdd(c, scale, point, x, scale, point, scale, point)",
     ),
+    "a dequantized value with several readers": (
+        "(uint8[N, 4] x, bool c) => (float[N, 4] y, float[N, 4] z, float[N, 4] v)",
+        "a = DequantizeLinear(x, scale, point) y = Mul(a, a) z = DequantizeLinear(x, scale, point) q = Relu(z)"
+        " d = DequantizeLinear(x, scale, point) k = If(c)<then_branch = t () => (float[N, 4] p) { p = Neg(d) },"
+        " else_branch = e () => (float[N, 4] o) { o = Relu(d) }> m = Add(k, d) v = Add(m, q)",
+    ),
     "an operator of another domain": (
         _MATRIX,
         "a = ai.onnx.ml.Scaler<offset = [0.0], scale = [2.0]>(x) y = Relu(a)",
