@@ -1,6 +1,6 @@
 """Copies between the memories of the device and of the host in one graph (``transformer_memcpy.cc``).
 
-A tensor has one copy, whatever the number of its readers. Copies without nodes are not listed: those of
+A tensor has one copy for all of its readers. Copies without nodes are not listed: those of
 values that enter or leave the body of a control-flow operator, and of inputs and outputs of the model that
 only one side uses.
 """
