@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,11 +122,7 @@ def _examine(graphs: Mapping[str, RandomGraph], folder: Path, level: int) -> Fin
 
 
 def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings: Findings) -> None:
-    plain = graph.model.SerializeToString()
-    try:
-        without = [session.create(plain, optimizations=kind, threads=1) for kind in ("off", "default")]
-    except RuntimeFailure:
-        without = []  # of types that onnxruntime lacks kernels for: double precision judges alone
+    without = sessions_without(graph)
     choice = SessionChoice(libraries=(str(path),))
     try:
         with_it = session.create(ir.to_bytes(group.model), threads=2, choice=choice)
@@ -134,6 +130,26 @@ def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings
         if without:
             raise
         return  # the remaining nodes of a graph of such types do not run either
+    judge(name, graph, without, lambda feeds: session.run(with_it, feeds), findings)
+
+
+def sessions_without(graph: RandomGraph) -> list[session.Session]:
+    """Sessions without kernels, not optimized and optimized; none for types that onnxruntime lacks kernels for."""
+    plain = graph.model.SerializeToString()
+    try:
+        return [session.create(plain, optimizations=kind, threads=1) for kind in ("off", "default")]
+    except RuntimeFailure:
+        return []  # double precision judges alone
+
+
+def judge(
+    name: str,
+    graph: RandomGraph,
+    without: Sequence[session.Session],
+    run: Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]],
+    findings: Findings,
+) -> None:
+    """Compare the results of ``run`` for all sizes of ``graph`` with double precision and with onnxruntime."""
     for sizes in graph.sizes():
         feeds = graph.feeds(sizes)
         try:
@@ -141,7 +157,7 @@ def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings
             exact, margins = graph.expected(feeds)
         except (RuntimeFailure, ValueError):
             continue  # the maximum of nothing, and the like
-        got = session.run(with_it, feeds)
+        got = run(feeds)
         for place, value in enumerate(graph.outputs):
             others = [np.asarray(results[place]) for results in runtimes]
             found = mismatches(np.asarray(got[place]), value.dtype, exact[place], margins[place], others)

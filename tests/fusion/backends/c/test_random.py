@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from graphopt.fusion.loops.interpreter import run
 from tests.fusion.backends.c.harness import Unit, compiler, levels
+from tests.fusion.backends.rounding import assert_near
 from tests.fuzz.kernels.random_kernels import Generator
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
@@ -28,24 +28,7 @@ def check(seeds: range, level: int, folder: Path, flags: tuple[str, ...] = ()) -
                 for got, want, precise in zip(found, expected, wide, strict=True):
                     message = f"seed {generator.seed}, shapes {[feed.shape for feed in feeds]}"
                     assert got.shape == want.shape, message
-                    _compare(got, want, precise, message)
-
-
-def _compare(got: np.ndarray, want: np.ndarray, precise: np.ndarray, message: str) -> None:
-    if want.dtype.kind in "iub" and want.dtype.itemsize != 2:
-        np.testing.assert_array_equal(got, want, message)
-        return
-    a, b, c = (array.astype(np.float64) for array in (got, want, precise))
-    epsilon = {2: 8e-3 if want.dtype != np.float16 else 1e-3, 4: 2e-6}[want.dtype.itemsize]
-    with np.errstate(all="ignore"):
-        bound = epsilon * (np.abs(b) + 1) + 64 * np.abs(b - c)
-        near = (np.abs(a - b) <= bound) | (a == b) | (np.isnan(a) & np.isnan(b))
-        # A result at the edge of overflow may be infinite in one and finite in the other.
-        near |= (
-            (np.abs(a) > 6e4) & (np.abs(b) > 6e4) & (np.sign(a) == np.sign(b)) & (np.isinf(a) != np.isinf(b))
-        )
-        near |= ~np.isfinite(c) & ~np.isfinite(bound)
-    assert near.all(), f"{message}: {a[~near][:3]} instead of {b[~near][:3]} ({c[~near][:3]})"
+                    assert_near(got, want, precise, message)
 
 
 @pytest.mark.parametrize("level", levels())
