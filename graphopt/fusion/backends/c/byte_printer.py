@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter
 from graphopt.fusion.loops.ir import Element
 
-#: Types of operands and results in ``quantized.h`` and ``byte_tiles.h``.
+#: Types of operands and results in ``quantize.h``.
 _TYPES = {Element.F32: "GO_FLOATS", Element.U8: "GO_U8", Element.I8: "GO_I8", Element.I32: "GO_SUMS"}
 _A, _B = range(2)
 

@@ -16,7 +16,7 @@ class ByteConvPrinter(BytePrinter):
     """Prints a convolution of bytes; the schedule is in ``byte_conv.h``."""
 
     headers = (
-        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h"),
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/byte_tiles.h", "products/conv_sizes.h", "products/byte_conv.h"),
     )
     state = "go_byte_conv conv;"

@@ -15,7 +15,7 @@ class ByteProductPrinter(ByteMatrixPrinter):
     """Prints a product of bytes; the schedule is in ``byte_tiles.h`` and ``byte_products.h``."""
 
     headers = (
-        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h"),
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/byte_tiles.h", "products/byte_products.h"),
     )
     state = "go_byte_product product;"

@@ -15,7 +15,10 @@ _A, _B, _SCALES, _ZEROS = range(4)
 class QuantizedProductPrinter(ByteMatrixPrinter):
     """Prints ``quantize(dequantize(a) · dequantize(b))``, scheduled in ``quantized.h`` and ``vnni.h``."""
 
-    headers = ("products/gemm_tiles.h", "products/low_bits.h", "products/quantized.h", "products/vnni.h")
+    headers = (
+        *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
+        *("products/quantized.h", "products/vnni.h"),
+    )
     state = "go_quantized product;"
 
     @property

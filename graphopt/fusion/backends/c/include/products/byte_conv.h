@@ -248,8 +248,7 @@ GO_INLINE void go_byte_conv_part(go_byte_conv *c, int64_t index, int type, go_lo
     const int32_t *const w_sums = (const int32_t *)w + (c->filters + 1) * c->groups;
     const int32_t zx = go_byte_conv_zero(c), depth = (int32_t)(c->channels * c->kernel[0] * c->kernel[1]);
     const int quantizes = type == GO_U8 || type == GO_I8;
-    const int32_t zero = quantizes ? go_byte_at(c->zero, 0, type) : 0;
-    const float low = quantizes ? go_lowest(zero, type) : 0, high = quantizes ? go_highest(zero, type) : 0;
+    const go_quantizer q = go_quantizer_of(quantizes ? go_byte_at(c->zero, 0, type) : 0, type);
     for (int64_t i = 0; i < filters; i++) {
         const int64_t f = first + i;
         int32_t *const values = sums + i * step;
@@ -260,13 +259,8 @@ GO_INLINE void go_byte_conv_part(go_byte_conv *c, int64_t index, int type, go_lo
         for (int64_t j = 0; j < points; j += LANES_w) {
             i32_w exact = load_i32_w(values + j) + offset;
             if (c->subtracts) exact -= load_i32_w(totals + j) * zw;
-            if (quantizes) {
-                const f32_w y = i32_to_f32_w(exact) * scale;
-                const f32_w bounded = less_w(more_w(y, splat_f32_w(low)), splat_f32_w(high));
-                store_i8_w((char *)values + j, i32_to_i8_w(f32_to_i32_w(round_even_w(bounded)) + zero));
-            } else {
-                store_i32_w(values + j, exact);
-            }
+            if (quantizes) go_quantize(&q, i32_to_f32_w(exact) * scale, (char *)values + j);
+            else store_i32_w(values + j, exact);
         }
         const int64_t at = ((image * c->filters + f) * c->out[0] + top) * c->out[1];
         const int64_t together = pitch == c->out[1] ? rows : 1; /* rows that are next to each other */

@@ -98,13 +98,13 @@ GO_NOINLINE void go_byte_scale(go_byte_product *p) {
 
 /* A row of floats as groups. */
 GO_INLINE int32_t go_byte_row_of_floats(const float *from, int64_t depth, float scale, int32_t zero, int size, char *to) {
-    const f32_w low = splat_f32_w((float)(0 - zero)), high = splat_f32_w((float)(255 - zero));
+    const go_quantizer q = go_quantizer_of(zero, GO_U8);
     const int64_t width = 4 / size, groups = go_ceil_div(depth, size);
     i32_w sums = splat_i32_w(0);
     for (int64_t k = 0; k < depth; k += LANES_w) {
         const int left = depth - k < LANES_w ? (int)(depth - k) : LANES_w;
         const f32_w x = (left < LANES_w ? load_part_f32_w(from + k, left) : load_f32_w(from + k)) / scale;
-        i32_w whole = f32_to_i32_w(round_even_w(less_w(more_w(x, low), high))) + zero;
+        i32_w whole = go_whole(&q, round_even_w(go_bounded(&q, x)));
         if (left < LANES_w) { /* masked stores are slow on some machines */
             whole &= first_i32_w(left);
             if (size == 4) store_part_u8_w(to + k, i32_to_u8_w(whole), left);
@@ -140,9 +140,7 @@ GO_NOINLINE void go_byte_slice(void *product, size_t slice) {
 /* Converts `count` exact sums of columns from `first` on to the type of the result, in place. */
 GO_INLINE void go_byte_results(const go_byte_product *p, int type, const f32_w *scales, int64_t first, int64_t count,
                                int32_t *values) {
-    const int32_t zero = type == GO_U8 || type == GO_I8 ? go_byte_at(p->zero, 0, type) : 0;
-    const float low = type == GO_U8 || type == GO_I8 ? go_lowest(zero, type) : 0;
-    const float high = type == GO_U8 || type == GO_I8 ? go_highest(zero, type) : 0;
+    const go_quantizer q = go_quantizer_of(type == GO_FLOATS ? 0 : go_byte_at(p->zero, 0, type), type);
     for (int64_t j = 0; j < count; j += LANES_w) {
         f32_w x = i32_to_f32_w(load_i32_w(values + j)) * scales[j / LANES_w];
         if (type == GO_FLOATS) {
@@ -151,8 +149,7 @@ GO_INLINE void go_byte_results(const go_byte_product *p, int type, const f32_w *
             store_f32_w(values + j, x);
             continue;
         }
-        const f32_w bounded = less_w(more_w(x, splat_f32_w(low)), splat_f32_w(high));
-        store_i8_w((char *)values + j, i32_to_i8_w(f32_to_i32_w(round_even_w(bounded)) + zero));
+        go_quantize(&q, x, (char *)values + j);
     }
 }
 

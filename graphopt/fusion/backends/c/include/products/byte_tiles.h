@@ -15,13 +15,6 @@
 #define GO_BYTE_STEP (2 * GO_BYTES)     /* bytes of a panel between groups */
 #define GO_BYTE_PAD 64                  /* bytes between rows: rows 4 KB apart would share few lines of a cache */
 
-enum { GO_SUMS = 3 }; /* a type of results, beside GO_FLOATS, GO_U8 and GO_I8 */
-
-GO_INLINE int32_t go_byte_at(const void *from, int64_t index, int type) {
-    if (from == NULL) return 0;
-    return type == GO_U8 ? ((const uint8_t *)from)[index] : ((const int8_t *)from)[index];
-}
-
 /* Numbers of a group. */
 #if GO_LEVEL == 4
 GO_INLINE int go_group_size(void) { return __builtin_cpu_supports("avx512vnni") ? 4 : 2; }

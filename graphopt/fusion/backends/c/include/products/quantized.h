@@ -3,8 +3,6 @@
    The result has the bits of those operators in single precision, with products added in the order of low_bits.h. On a
    machine that multiplies bytes (vnni.h), a quantized result is computed on integers. Single precision is used for
    elements whose exact product is so close to the middle of two quantized numbers that the rounding of sums decides. */
-enum { GO_FLOATS, GO_U8, GO_I8 }; /* types of operands and results */
-
 typedef struct {
     int a_type, b_type, type;
     const void *a, *b;                    /* [batches, rows, depth] and [batches or 1, depth, columns] */
@@ -17,12 +15,6 @@ typedef struct {
     const void *packed;                   /* b for vnni.h, or NULL */
     int64_t batch;                        /* of the part that is computed */
 } go_quantized;
-
-GO_INLINE i32_w go_bytes(const void *from, int64_t index, int count, int type) {
-    const char *at = (const char *)from + index;
-    if (count >= LANES_w) return type == GO_U8 ? u8_to_i32_w(load_u8_w(at)) : i8_to_i32_w(load_i8_w(at));
-    return type == GO_U8 ? u8_to_i32_w(load_part_u8_w(at, count)) : i8_to_i32_w(load_part_i8_w(at, count));
-}
 
 /* Rows of A as floats. */
 GO_NOINLINE void go_quantized_rows(const void *operands, int64_t row, int64_t count, int64_t k, int64_t depth,
@@ -67,20 +59,14 @@ GO_NOINLINE void go_quantized_panel(const void *operands, int64_t k, int64_t dep
     }
 }
 
-/* The lowest and the highest value of x / scale, x being a number that is not saturated. */
-GO_INLINE float go_lowest(int32_t zero, int type) { return (float)((type == GO_U8 ? 0 : -128) - zero); }
-GO_INLINE float go_highest(int32_t zero, int type) { return (float)((type == GO_U8 ? 255 : 127) - zero); }
-
-/* Quantizes `count` floats; NaN becomes the lowest integer. */
+/* Quantizes `count` floats. */
 GO_NOINLINE void go_quantize_row(const go_quantized *p, const float *from, int64_t count, void *to) {
-    const float low = go_lowest(p->zero, p->type), high = go_highest(p->zero, p->type);
+    const go_quantizer q = go_quantizer_of(p->zero, p->type);
     for (int64_t j = 0; j < count; j += LANES_w) {
         const int left = count - j < LANES_w ? (int)(count - j) : LANES_w;
         const f32_w x = load_part_f32_w(from + j, left) / p->scale;
-        const f32_w bounded = less_w(more_w(x, splat_f32_w(low)), splat_f32_w(high));
-        const i8_w whole = i32_to_i8_w(f32_to_i32_w(round_even_w(bounded)) + p->zero);
-        if (left == LANES_w) store_i8_w((char *)to + j, whole); /* masked stores are slow on some machines */
-        else store_part_i8_w((char *)to + j, whole, left);
+        if (left == LANES_w) go_quantize(&q, x, (char *)to + j); /* masked stores are slow on some machines */
+        else store_part_i8_w((char *)to + j, i32_to_i8_w(go_whole(&q, round_even_w(go_bounded(&q, x)))), left);
     }
 }
 

@@ -198,11 +198,8 @@ GO_NOINLINE void go_quantize_elements(go_elements *each) {
                 }
         for (int i = 0; i < GO_TOGETHER; i++) total[i] = first ? total[i] + sum[i] : sum[i];
     }
-    const float low = go_lowest(p->zero, p->type), high = go_highest(p->zero, p->type);
-    for (int i = 0; i < each->count; i++) {
-        const float x = total[i] / p->scale;
-        *each->to[i] = (int8_t)((int32_t)__builtin_rintf(!(x > low) ? low : x < high ? x : high) + p->zero);
-    }
+    const go_quantizer q = go_quantizer_of(p->zero, p->type);
+    for (int i = 0; i < each->count; i++) *each->to[i] = go_quantize_one(&q, total[i] / p->scale);
     each->count = 0;
 }
 
@@ -234,7 +231,7 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
     const int32_t za = p.a_zero + (a_type == GO_I8 ? 128 : 0), zb = p.b_zero - (b_type == GO_U8 ? 128 : 0);
     const int32_t *const b_sums = (const int32_t *)(packed + layout.sums) + part.first_column;
     const float *const b_norms = (const float *)(packed + layout.norms) + part.first_column;
-    const float low = go_lowest(p.zero, type), high = go_highest(p.zero, type);
+    const go_quantizer q = go_quantizer_of(p.zero, type);
     /* In units of u |a| |b|, u = 2^-24: dequantization moves a product by at most 2. An addition moves the sum by a
        third of a unit of the sum in the root mean square, independently of the others, and sums are at most |a| |b|:
        6 standard deviations of a block, and of the sum of blocks (Higham, Mary: A New Approach to Probabilistic
@@ -259,12 +256,12 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
             }
             scale = scale / p.scale;
             const f32_w x = i32_to_f32_w(exact) * scale;
-            const f32_w bounded = less_w(more_w(x, splat_f32_w(low)), splat_f32_w(high)), whole = round_even_w(bounded);
+            const f32_w bounded = go_bounded(&q, x), whole = round_even_w(bounded);
             const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f;
             const i32_w near = (0.5f - abs_f32_w(bounded - whole)) < abs_f32_w(margin);
             unsigned mask = (unsigned)_mm512_movepi32_mask((__m512i)near) & (unsigned)((1ull << left) - 1);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
-            store_i8_w(to, i32_to_i8_w(f32_to_i32_w(whole) + p.zero));
+            store_i8_w(to, i32_to_i8_w(go_whole(&q, whole)));
             for (; mask; mask &= mask - 1) {
                 const int at = uncertain.count++, lane = __builtin_ctz(mask);
                 uncertain.row[at] = part.first_row + i;

@@ -1,0 +1,44 @@
+/* Numbers of 8 bits as integers, and quantization: x / scale is bounded, rounded to even, and added to the zero point. */
+enum { GO_FLOATS, GO_U8, GO_I8, GO_SUMS }; /* types of operands and results; GO_SUMS are integers of 32 bits */
+
+GO_INLINE int32_t go_byte_at(const void *from, int64_t index, int type) {
+    if (from == NULL) return 0;
+    return type == GO_U8 ? ((const uint8_t *)from)[index] : ((const int8_t *)from)[index];
+}
+
+/* At most `count` numbers from `index` on. */
+GO_INLINE i32_w go_bytes(const void *from, int64_t index, int count, int type) {
+    const char *at = (const char *)from + index;
+    if (count >= LANES_w) return type == GO_U8 ? u8_to_i32_w(load_u8_w(at)) : i8_to_i32_w(load_i8_w(at));
+    return type == GO_U8 ? u8_to_i32_w(load_part_u8_w(at, count)) : i8_to_i32_w(load_part_i8_w(at, count));
+}
+
+/* Bounds of x / scale, at which results are saturated, and the zero point. */
+typedef struct {
+    float low, high;
+    int32_t zero;
+} go_quantizer;
+
+GO_INLINE go_quantizer go_quantizer_of(int32_t zero, int type) {
+    const int lowest = type == GO_I8 ? -128 : 0;
+    return (go_quantizer){(float)(lowest - zero), (float)(lowest + 255 - zero), zero};
+}
+
+/* NaN becomes the lowest number. */
+GO_INLINE f32_w go_bounded(const go_quantizer *q, f32_w x) {
+    return less_w(more_w(x, splat_f32_w(q->low)), splat_f32_w(q->high));
+}
+
+/* Quantizes numbers that are bounded and rounded. */
+GO_INLINE i32_w go_whole(const go_quantizer *q, f32_w rounded) { return f32_to_i32_w(rounded) + q->zero; }
+
+/* Quantizes a vector x / scale. */
+GO_INLINE void go_quantize(const go_quantizer *q, f32_w x, void *to) {
+    store_i8_w(to, i32_to_i8_w(go_whole(q, round_even_w(go_bounded(q, x)))));
+}
+
+/* Quantizes a number x / scale; its 8 bits. */
+GO_INLINE int8_t go_quantize_one(const go_quantizer *q, float x) {
+    const float bounded = !(x > q->low) ? q->low : x < q->high ? x : q->high;
+    return (int8_t)((int32_t)__builtin_rintf(bounded) + q->zero);
+}
