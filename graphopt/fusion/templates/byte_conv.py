@@ -1,4 +1,4 @@
-"""Convolutions of bytes in 2 dimensions: QLinearConv and ConvInteger, with one group.
+"""Convolutions of bytes in 2 dimensions: QLinearConv and ConvInteger.
 
 https://onnx.ai/onnx/operators/onnx__QLinearConv.html. Integers are exact modulo 2³², and are quantized in the
 same steps as by onnxruntime without optimizations, so that results have the same bits. (Its kernels saturate
@@ -34,12 +34,14 @@ class ByteConvParameters:
     """Static parameters.
 
     Attributes:
+        groups: number of groups.
         kernel, strides, dilations: of both axes.
         pads: before both axes, then after them; those of ``auto_pad`` are 0.
         auto_pad: ``NOTSET``, ``SAME_UPPER`` or ``SAME_LOWER``.
         by_filter: whether scales, and zero points, of weights are those of filters.
     """
 
+    groups: int
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
@@ -57,6 +59,8 @@ def is_faster(match: Match, cx: Context) -> bool:
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
+    if match.parameters.groups > 1:
+        return False
     if cx.dtype(x) is ir.DataType.INT8 or cx.dtype(weights) is ir.DataType.UINT8:
         return True
     shape = cx.static_shape(weights)
@@ -65,7 +69,7 @@ def is_faster(match: Match, cx: Context) -> bool:
 
 @template("QLinearConv", "ConvInteger", is_faster=is_faster)
 def byte_conv(anchor: ir.Node, cx: Context) -> Match:
-    """x [batch, channels, height, width], weights [filters, channels, height, width of the kernel]."""
+    """x [batch, channels, height, width], weights [filters, channels of a group, height, width of the kernel]."""
     inputs = dict(enumerate(anchor.inputs))
     operands = [None if index is None else inputs.get(index) for index in _INPUTS[anchor.op_type]]
     x, weights, bias = operands[_X], operands[_WEIGHTS], operands[_BIAS]
@@ -107,8 +111,9 @@ def _by_filter(value: ir.Value | None, filters: int, cx: Context) -> bool:
 
 def _parameters(node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bool]) -> ByteConvParameters:
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    if attributes.get("group", 1) != 1:
-        raise CantFuse("no kernels for several groups of bytes")
+    groups = int(attributes.get("group", 1))
+    if groups < 1 or shape[0] % groups:
+        raise CantFuse("its groups do not divide its filters")
     mode = str(attributes.get("auto_pad", "NOTSET"))
     kernel = tuple(attributes.get("kernel_shape") or shape[2:])
     strides = tuple(attributes.get("strides") or (1, 1))
@@ -125,6 +130,7 @@ def _parameters(node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bo
     if max(*extents, *pads, *strides) > _MOST_EXTENT:
         raise CantFuse("its strides, dilations or pads are too large")
     return ByteConvParameters(
+        groups,
         (kernel[0], kernel[1]),
         (strides[0], strides[1]),
         (dilations[0], dilations[1]),

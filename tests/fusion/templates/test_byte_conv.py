@@ -29,6 +29,58 @@ _CASES: list[tuple[str, str, str, int, int, tuple[int, int], dict[str, Any], int
     ("QLinearConv", "i", "i", 4, 12, (2, 2), {"auto_pad": "SAME_LOWER"}, 0, False, False),
     ("ConvInteger", "u", "u", 6, 20, (3, 1), {"pads": [1, 0, 1, 0]}, 120, False, False),
     ("ConvInteger", "u", "i", 9, 5, (2, 3), {"auto_pad": "VALID"}, 0, False, False),
+    ("QLinearConv", "u", "i", 19, 19, (3, 3), {"group": 19, "pads": [1, 1, 1, 1]}, 0, True, True),
+    (
+        "QLinearConv",
+        "u",
+        "u",
+        9,
+        9,
+        (5, 5),
+        {"group": 9, "pads": [2] * 4, "strides": [2, 2]},
+        119,
+        False,
+        False,
+    ),
+    (
+        "QLinearConv",
+        "i",
+        "i",
+        3,
+        6,
+        (4, 6),
+        {"group": 3, "pads": [0, 3] * 2, "strides": [3, 1], "dilations": [1, 2]},
+        2,
+        True,
+        False,
+    ),
+    ("QLinearConv", "i", "i", 6, 36, (3, 3), {"group": 6, "pads": [0, 1, 2, 3]}, 0, True, True),
+    ("QLinearConv", "u", "u", 12, 20, (2, 3), {"group": 4, "strides": [1, 3]}, 7, True, False),
+    (
+        "QLinearConv",
+        "u",
+        "i",
+        1,
+        50,
+        (1, 7),
+        {"pads": [0, 4, 0, 3], "dilations": [1, 2], "strides": [1, 2]},
+        0,
+        False,
+        False,
+    ),
+    (
+        "ConvInteger",
+        "u",
+        "u",
+        10,
+        10,
+        (3, 3),
+        {"group": 10, "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        9,
+        False,
+        False,
+    ),
+    ("ConvInteger", "u", "u", 8, 6, (1, 2), {"group": 2, "dilations": [1, 3]}, 120, False, False),
 ]
 
 
@@ -38,11 +90,12 @@ def _model() -> tuple[Model, list[dict[str, Any]]]:
         _CASES
     ):
         count = filters if by_filter else 1
-        own: dict[str, Any] = {"w": m.bytes(w, filters, channels, *kernel), "w_zero": zero}
+        terms = channels // attributes.get("group", 1)
+        own: dict[str, Any] = {"w": m.bytes(w, filters, terms, *kernel), "w_zero": zero}
         own["x_zero"], own["zero"] = 131 if x == "u" else 5, 100 if x == "u" else -7
         own["w_scale"] = m.random.uniform(0.005, 0.01, count).astype(np.float32)
         own["x_scale"] = np.float32(0.0137)
-        own["scale"] = np.float32(0.0137 * 0.5 * np.sqrt(channels * kernel[0] * kernel[1]))
+        own["scale"] = np.float32(0.0137 * 0.5 * np.sqrt(terms * kernel[0] * kernel[1]))
         own["bias"] = m.random.integers(-30000, 30000, filters).astype(np.int32) if extended else 0
         inputs = [m.input(f"x{number}", _TYPES[x], "B", channels, "H", "W"), m.constant(own["w"])]
         zeros = [m.constant(_TYPES[x](own["x_zero"])), m.constant(_TYPES[w](zero))]
@@ -69,7 +122,7 @@ def _exact(x: Array, w: Array, attributes: dict[str, Any]) -> Array:
     strides = attributes.get("strides", [1, 1])
     dilations = attributes.get("dilations", [1, 1])
     pads = attributes.get("pads", [0, 0, 0, 0])
-    mode = attributes.get("auto_pad", "NOTSET")
+    groups, mode = attributes.get("group", 1), attributes.get("auto_pad", "NOTSET")
     if mode.startswith("SAME"):
         steps = zip(sizes, strides, kernel, strict=True)
         total = [max((-(-size // stride) - 1) * stride + taps - size, 0) for size, stride, taps in steps]
@@ -83,7 +136,9 @@ def _exact(x: Array, w: Array, attributes: dict[str, Any]) -> Array:
         for j in range(kernel[1]):
             rows = slice(i * dilations[0], i * dilations[0] + (out[0] - 1) * strides[0] + 1, strides[0])
             columns = slice(j * dilations[1], j * dilations[1] + (out[1] - 1) * strides[1] + 1, strides[1])
-            found += np.einsum("nchw,fc->nfhw", padded[:, :, rows, columns], w[:, :, i, j])
+            split = padded[:, :, rows, columns].reshape(len(x), groups, w.shape[1], *out)
+            parts = np.einsum("ngchw,gfc->ngfhw", split, w[:, :, i, j].reshape(groups, -1, w.shape[1]))
+            found += parts.reshape(found.shape)
     return found.astype(np.int32)
 
 

@@ -54,10 +54,13 @@ def _product(g: ProductGraph) -> None:
 def _convolution(g: ProductGraph) -> None:
     op = g.pick("QLinearConv", "ConvInteger")
     kind, other = _types(g, op)
-    channels, filters = g.pick(1, 2, 3, 4, 5, 8, 17), g.pick(1, 2, 5, 11, 12, 16, 49)
+    terms, filters = g.pick(1, 2, 3, 4, 5, 8, 17), g.pick(1, 2, 5, 11, 12, 16, 49)
+    group = g.pick(1, 1, 2, 3, 19)
+    if group > 1:
+        terms, filters = g.pick(1, 1, 2, 5), group * g.pick(1, 1, 2, 6)
     kernel = [g.pick(1, 1, 2, 3, 5), g.pick(1, 1, 2, 3, 5)]
     size = [g.pick(9, 13, 16, 33) if g.chance(0.5) else g.symbol(9, 17, 10, 40) for _ in range(2)]
-    attributes: dict[str, Any] = {"strides": [g.pick(1, 1, 2, 3), g.pick(1, 1, 2)]}
+    attributes: dict[str, Any] = {"strides": [g.pick(1, 1, 2, 3), g.pick(1, 1, 2)], "group": group}
     mode = g.pick("NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
     if mode == "NOTSET":
         attributes["pads"] = [int(g.random.integers(0, each)) for each in (*kernel, *kernel)]
@@ -65,8 +68,8 @@ def _convolution(g: ProductGraph) -> None:
         attributes["auto_pad"] = mode
     if not mode.startswith("SAME"):
         attributes["dilations"] = [g.pick(1, 1, 2), g.pick(1, 1, 2)]
-    x = g.input([g.pick(1, 2), channels, *size], kind)
-    weights = _bytes(g, [filters, channels, *kernel], other)
+    x = g.input([g.pick(1, 2), group * terms, *size], kind)
+    weights = _bytes(g, [filters, terms, *kernel], other)
     x_zero, dims = g.constant(_zero(g, kind)), [None, filters, None, None]
     if op == "ConvInteger":
         product = g.node(op, [x, weights, x_zero, g.constant(_zero(g, other))], **attributes)
@@ -75,7 +78,7 @@ def _convolution(g: ProductGraph) -> None:
     count = (filters,) if g.chance(0.5) else ()
     zeros = np.broadcast_to(_zero(g, other), count)  # onnxruntime requires equal zero points
     inputs = [x, g.constant(_scale(g)), x_zero, weights, g.constant(_scale(g, *count)), g.constant(zeros)]
-    spread = np.float32(channels * kernel[0] * kernel[1])
+    spread = np.float32(terms * kernel[0] * kernel[1])
     inputs += [g.constant(_scale(g) * spread), g.constant(_zero(g, kind))]
     if g.chance(0.5):
         inputs.append(g.constant(g.random.integers(-50000, 50000, filters).astype(np.int32)))

@@ -13,11 +13,13 @@ _X, _WEIGHTS, _X_SCALE, _W_SCALES, _X_ZERO, _W_ZEROS, _BIAS, _SCALE, _ZERO = ran
 
 
 class ByteConvPrinter(BytePrinter):
-    """Prints a convolution of bytes; the schedule is in ``byte_conv.h``."""
+    """Prints a convolution of bytes; the schedule is in ``byte_conv_plan.h`` and the headers after it."""
 
     headers = (
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
-        *("products/byte_tiles.h", "products/conv_sizes.h", "products/byte_conv.h"),
+        *("products/byte_tiles.h", "products/conv_sizes.h", "products/shuffles.h"),
+        *("products/byte_conv_plan.h", "products/byte_conv_filters.h"),
+        *("products/byte_conv_input.h", "products/byte_conv.h"),
     )
     state = "go_byte_conv conv;"
 
@@ -38,13 +40,14 @@ class ByteConvPrinter(BytePrinter):
 
     def checks(self) -> Iterator[str]:
         sizes = (f"{size} >= 1" for size in self.dims()[0][2:])
-        yield from self.require("in0[1] == in1[1]", *sizes)
+        yield from self.require(f"in0[1] == {self._parameters.groups} * in1[1]", *sizes)
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
 
     def functions(self) -> str:
-        name, result, shape = self.name, self.result_type, "dims[0], dims[1], dims[2] * dims[3]"
+        name, result, groups = self.name, self.result_type, self._parameters.groups
+        shape = f"{groups}, dims[0] / {groups}, dims[1], dims[2], dims[3]"
         return (
             f"static size_t {name}_size(const int64_t *dims) {{\n"
             f"    return go_byte_filters_size({shape});\n}}\n"
@@ -52,7 +55,8 @@ class ByteConvPrinter(BytePrinter):
             f"    go_byte_filters_pack(from, {shape}, {self.type_of(_WEIGHTS)}, to);\n}}\n"
             f"static void {name}_part(void *data, size_t index) {{\n"
             f"    {name}_run *const run = data;\n"
-            f"    go_byte_conv_part(&run->conv, (int64_t)index, {result}, {self.finish}, run);\n}}\n"
+            f"    go_byte_conv_part(&run->conv, (int64_t)index, {result}, go_byte_conv_results, {self.finish}, run);\n"
+            f"}}\n"
         )
 
     def run(self) -> Iterator[str]:
@@ -72,8 +76,9 @@ class ByteConvPrinter(BytePrinter):
             "w_zeros_vary": str(zeros_vary),
             "w_scales_vary": str(scales_vary),
             "batch": "in0[0]",
+            "convs": str(self._parameters.groups),
             "channels": "in1[1]",
-            "filters": "in1[0]",
+            "filters": f"in1[0] / {self._parameters.groups}",
         }
         values = ", ".join(f".{key} = {value}" for key, value in fields.items())
         yield "    go_byte_conv *const conv = &run->conv;"
@@ -83,9 +88,9 @@ class ByteConvPrinter(BytePrinter):
         for axis in range(2):
             yield f"    go_byte_conv_axis(conv, {axis}, {self._axis(axis)});"
         yield "    if (go_byte_conv_plan(conv)) {"
-        yield "        go_parallel(call, go_byte_conv_input, conv, (size_t)(conv->batch * conv->sets));"
-        yield "        const int64_t parts = conv->batch * conv->bands * conv->blocks;"
-        yield f"        if (!conv->failed) go_parallel(call, {self.name}_part, run, (size_t)parts);"
+        yield "        go_parallel(call, go_byte_conv_input, conv, (size_t)go_byte_conv_inputs(conv));"
+        parts = "(size_t)go_byte_conv_parts(conv)"
+        yield f"        if (!conv->failed) go_parallel(call, {self.name}_part, run, {parts});"
         yield "    } else {"
         yield "        conv->failed = 1;"
         yield "    }"
