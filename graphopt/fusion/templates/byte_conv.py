@@ -91,7 +91,7 @@ def byte_conv(anchor: ir.Node, cx: Context) -> Match:
     if bias is not None and (cx.dtype(bias) is not ir.DataType.INT32 or cx.static_shape(bias) != shape[:1]):
         raise CantFuse("its bias is not one integer for each filter")
     by_filter = (_by_filter(operands[_W_SCALES], shape[0], cx), _by_filter(operands[_W_ZEROS], shape[0], cx))
-    found = _parameters(anchor, shape, by_filter)
+    found = conv_parameters(anchor, shape, by_filter)
     return Match("byte_conv", (anchor,), tuple(operands), (anchor.outputs[0],), found)
 
 
@@ -109,7 +109,10 @@ def _by_filter(value: ir.Value | None, filters: int, cx: Context) -> bool:
     return True
 
 
-def _parameters(node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bool]) -> ByteConvParameters:
+def conv_parameters(
+    node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bool]
+) -> ByteConvParameters:
+    """The parameters of a convolution with weights of ``shape``; raises CantFuse if it has no kernel."""
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     groups = int(attributes.get("group", 1))
     if groups < 1 or shape[0] % groups:

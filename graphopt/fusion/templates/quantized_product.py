@@ -68,13 +68,13 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an input is missing")
     nodes = [anchor]
     a, a_scaling = left, None
-    before = _quantizer(left.producer(), "DequantizeLinear")
+    before = quantizer(left.producer(), "DequantizeLinear")
     if before is not None and before.inputs[0] is not None:
-        a, a_scaling = before.inputs[0], _one_quantization(before, before.inputs[0], cx)
+        a, a_scaling = before.inputs[0], one_quantization(before, before.inputs[0], cx)
         nodes.append(before)
     elif cx.dtype(left) is not ir.DataType.FLOAT:
         raise CantFuse("no kernels for other types than float")
-    before = _quantizer(right.producer(), "DequantizeLinear")
+    before = quantizer(right.producer(), "DequantizeLinear")
     if before is None or before.inputs[0] is None:
         raise CantFuse("its right operand is not dequantized")
     if before not in nodes:
@@ -85,10 +85,10 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
     result, quantization = anchor.outputs[0], None
     readers = list(ir.readers(result))
     if len(readers) == 1 and not result.is_graph_output():
-        behind = _quantizer(readers[0], "QuantizeLinear")
+        behind = quantizer(readers[0], "QuantizeLinear")
         if behind is not None and cx.dtype(behind.outputs[0]) in BYTES:
             try:
-                quantization = _one_quantization(behind, behind.outputs[0], cx)
+                quantization = one_quantization(behind, behind.outputs[0], cx)
             except CantFuse:
                 pass  # by other parameters: an epilogue may compute it
             else:
@@ -98,7 +98,7 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
     return Match("quantized_product", tuple(nodes), (a, b, scales, zeros), (result,), found)
 
 
-def _quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
+def quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
     """``node`` if it is the quantizer ``op`` with standard precision."""
     if node is None or node.domain not in _DOMAINS or node.op_type != op:
         return None
@@ -107,7 +107,7 @@ def _quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
     return node
 
 
-def _one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantization:
+def one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantization:
     """The quantization of all elements; raises CantFuse if its parameters are unknown, or differ."""
     if cx.dtype(quantized) not in BYTES:
         raise CantFuse("no kernels for its quantized type")
@@ -129,7 +129,7 @@ def _quantization_of_columns(
 ) -> tuple[Quantization, ir.Value | None, ir.Value | None]:
     """The quantization of ``b``, with the scales and zero points of columns."""
     try:
-        return _one_quantization(node, b, cx), None, None
+        return one_quantization(node, b, cx), None, None
     except CantFuse:
         if cx.dtype(b) not in BYTES:
             raise

@@ -1,34 +1,60 @@
 /* The parts of a convolution of bytes: some filters at a band of positions, or all of them in several convolutions. */
 
-/* The results of a filter from row `top` on. */
+/* Exact sums of a block of filters at a band of positions, whose first row is `top`. */
 typedef struct {
-    int64_t image, filter, top; /* the filter is one of all convolutions */
-    int32_t offset, zero;       /* to add to sums, and to multiply with `totals`, which are subtracted */
-    const int32_t *totals;      /* sums of the inputs at each position, or NULL */
-    int64_t points;
+    const go_byte_conv *conv;
+    int64_t image, at, first, count;     /* filters `first` to `first` + `count` of the convolution `at` */
+    int64_t top, points;
+    int32_t *sums;                       /* of products as they were multiplied, `step` numbers apart */
+    int64_t step;
+    const int32_t *w_sums, *w_squares;   /* of each filter of the block */
+    const int32_t *totals;               /* sums of the inputs at each position, or NULL for zero points of 0 */
+} go_byte_conv_block;
+
+/* Converts the sums to results in place. */
+typedef void (*go_byte_conv_convert)(const go_byte_conv_block *block, int type);
+
+/* Filter `i` of a block: its number among those of all convolutions, its zero point, and the integer to add to sums:
+   sum (x - zx) (w - zw) = sum x w - zx sum w - zw sum x + depth zx zw, of x and w as they were multiplied. */
+typedef struct {
+    int64_t number;
+    int32_t zero, offset;
 } go_byte_conv_filter;
 
-/* Converts the sums of a filter in place. */
-typedef void (*go_byte_conv_convert)(const void *conv, const go_byte_conv_filter *filter, int type, int32_t *values);
-
-/* Exact integers of a vector of positions. */
-GO_INLINE i32_w go_byte_conv_exact(const go_byte_conv_filter *filter, const int32_t *values, int64_t j) {
-    i32_w exact = load_i32_w(values + j) + filter->offset;
-    if (filter->totals) exact -= load_i32_w(filter->totals + j) * filter->zero;
-    return exact;
+GO_INLINE int32_t go_byte_conv_depth(const go_byte_conv *c) {
+    return (int32_t)(c->channels * c->kernel[0] * c->kernel[1]);
 }
 
-GO_INLINE void go_byte_conv_results(const void *conv, const go_byte_conv_filter *filter, int type, int32_t *values) {
-    const go_byte_conv *const c = conv;
+GO_INLINE go_byte_conv_filter go_byte_conv_filter_of(const go_byte_conv_block *b, int64_t i) {
+    const go_byte_conv *const c = b->conv;
+    const int64_t f = b->at * c->filters + b->first + i;
+    const int32_t zx = go_byte_conv_zero(c), zero = go_byte_at(c->w_zeros, c->w_zeros_vary ? f : 0, c->w_type);
+    const int32_t zw = zero + go_panel_shift(c->w_type, c->size);
+    return (go_byte_conv_filter){f, zw, go_byte_conv_depth(c) * zx * zw - zx * b->w_sums[i]};
+}
+
+/* The exact integers of a vector of positions. */
+GO_INLINE i32_w go_byte_conv_exact(const go_byte_conv_block *b, const go_byte_conv_filter *f, const int32_t *sums,
+                                   int64_t j) {
+    const i32_w exact = load_i32_w(sums + j) + f->offset;
+    return b->totals ? exact - load_i32_w(b->totals + j) * f->zero : exact;
+}
+
+GO_INLINE void go_byte_conv_results(const go_byte_conv_block *b, int type) {
+    const go_byte_conv *const c = b->conv;
     const int quantizes = type == GO_U8 || type == GO_I8;
     const go_quantizer q = go_quantizer_of(quantizes ? go_byte_at(c->zero, 0, type) : 0, type);
-    const int32_t bias = c->bias ? c->bias[filter->filter] : 0;
-    float scale = 0;
-    if (quantizes) scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? filter->filter : 0] / c->scale[0];
-    for (int64_t j = 0; j < filter->points; j += LANES_w) {
-        const i32_w exact = go_byte_conv_exact(filter, values, j) + bias;
-        if (quantizes) go_quantize(&q, i32_to_f32_w(exact) * scale, (char *)values + j);
-        else store_i32_w(values + j, exact);
+    for (int64_t i = 0; i < b->count; i++) {
+        const go_byte_conv_filter f = go_byte_conv_filter_of(b, i);
+        int32_t *const values = b->sums + i * b->step;
+        const int32_t bias = c->bias ? c->bias[f.number] : 0;
+        float scale = 0;
+        if (quantizes) scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0] / c->scale[0];
+        for (int64_t j = 0; j < b->points; j += LANES_w) {
+            const i32_w exact = go_byte_conv_exact(b, &f, values, j) + bias;
+            if (quantizes) go_quantize(&q, i32_to_f32_w(exact) * scale, (char *)values + j);
+            else store_i32_w(values + j, exact);
+        }
     }
 }
 
@@ -51,22 +77,18 @@ GO_INLINE void go_byte_conv_band(const go_byte_conv *c, int64_t image, int64_t c
     int32_t *const totals = sums + filters * step;
     go_byte_conv_sums(c, filters, (const char *)(w + first * c->groups), x, points, sums, step);
     if (c->subtracts) go_byte_conv_sums(c, 1, (const char *)(w + layout.ones), x, points, totals, step);
-    /* sum (x - zx) (w - zw) = sum x w - zx sum w - zw sum x + depth zx zw, of x and w as they were multiplied */
-    const int32_t zx = go_byte_conv_zero(c), shift = go_panel_shift(c->w_type, c->size);
-    const int32_t depth = (int32_t)(c->channels * c->kernel[0] * c->kernel[1]);
+    const go_byte_conv_block whole = {
+        .conv = c, .image = image, .at = conv, .first = first, .count = filters, .top = top, .points = points,
+        .sums = sums, .step = step, .w_sums = w + layout.sums + first, .w_squares = w + layout.squares + first,
+        .totals = c->subtracts ? totals : NULL};
+    convert(&whole, type);
     const int64_t width = type == GO_U8 || type == GO_I8 ? 1 : 4;
     for (int64_t i = 0; i < filters; i++) {
-        const int64_t f = conv * c->filters + first + i;
         char *const values = (char *)(sums + i * step);
-        const int32_t zw = go_byte_at(c->w_zeros, c->w_zeros_vary ? f : 0, c->w_type) + shift;
-        const int32_t offset = depth * zx * zw - zx * w[layout.sums + first + i];
-        const go_byte_conv_filter filter = {image, f, top, offset, zw, c->subtracts ? totals : NULL, points};
-        convert(c, &filter, type, (int32_t *)values);
-        if (pitch > c->out[1])
-            for (int64_t r = 1; r < rows; r++)
-                memmove(values + r * c->out[1] * width, values + r * pitch * width, (size_t)(c->out[1] * width));
-        const int64_t at = ((image * c->convs * c->filters + f) * c->out[0] + top) * c->out[1];
-        finish(run, at, rows * c->out[1], values);
+        for (int64_t r = 1; r < rows && pitch > c->out[1]; r++)
+            memmove(values + r * c->out[1] * width, values + r * pitch * width, (size_t)(c->out[1] * width));
+        const int64_t f = (image * c->convs + conv) * c->filters + first + i;
+        finish(run, (f * c->out[0] + top) * c->out[1], rows * c->out[1], values);
     }
 }
 

@@ -1,0 +1,191 @@
+/* Convolutions of dequantized operands whose result is quantized: dequantize, convolve, add the bias, bound, quantize.
+
+   The result has the bits of those operators in single precision, with products added in the order of onnxruntime
+   (low_bits.h). It is computed on integers, except for elements whose exact value is so close to the middle of two
+   quantized numbers that the rounding of sums decides (vnni.h has the margin). */
+enum {
+    GO_CONV_NORMS = 64,   /* products of a sum from which on the norms of inputs are computed rather than bounded */
+    GO_CONV_ELEMENTS = 8  /* sums in single precision that are computed at once */
+};
+
+typedef struct {
+    go_byte_conv c;             /* without bias */
+    const void *weights;        /* as given */
+    const int32_t *bias;        /* of each filter, multiplied by bias_scale; or NULL */
+    const float *float_bias;    /* of each filter, or NULL */
+    float bias_scale, low, high; /* bounds of the result before it is quantized */
+    int64_t block;              /* products that are added before another sum begins */
+    float reach, norm;          /* margin in units of norms and scales, and the largest norm of inputs */
+    float *norms;               /* of the inputs at each position of an image and convolution; or NULL */
+    float x_values[256];        /* dequantized inputs by their bytes */
+} go_quantized_conv;
+
+/* Plans a convolution whose axes are set; returns whether there is memory. */
+GO_NOINLINE int go_quantized_conv_plan(go_quantized_conv *p) {
+    go_byte_conv *const c = &p->c;
+    if (!go_byte_conv_plan(c)) return 0;
+    const int32_t zero = go_byte_at(c->x_zero, 0, c->x_type), lowest = c->x_type == GO_I8 ? -128 : 0;
+    for (int q = 0; q < 256; q++)
+        p->x_values[q] = (float)((c->x_type == GO_U8 ? q : (int8_t)q) - zero) * c->x_scale[0];
+    const int64_t depth = go_byte_conv_depth(c), most = go_low_depth(c->out[0] * c->out[1], depth);
+    p->block = go_least(most, depth);
+    const float roots = 1.5f * __builtin_sqrtf((float)p->block) + 2 * __builtin_sqrtf((float)depth / (float)p->block);
+    p->reach = (2 + roots) * 0x1p-24f;
+    const int32_t below = zero - lowest, above = lowest + 255 - zero;
+    p->norm = (float)(below > above ? below : above) * __builtin_sqrtf((float)depth);
+    if (c->input == NULL || depth < GO_CONV_NORMS) return 1;
+    const int64_t count = c->batch * c->convs * c->out[0] * c->length[1] + GO_CONV_WIDE;
+    p->norms = malloc((size_t)count * sizeof *p->norms);
+    return p->norms != NULL;
+}
+
+/* The position in `norms` of row `row` of a convolution of an image. */
+GO_INLINE int64_t go_quantized_conv_row(const go_byte_conv *c, int64_t image, int64_t conv, int64_t row) {
+    return ((image * c->convs + conv) * c->out[0] + row) * c->length[1];
+}
+
+/* Norms of a band of a convolution of an image, after its input: parts for go_parallel. */
+GO_INLINE int64_t go_quantized_conv_bands(const go_quantized_conv *p) {
+    return p->norms ? p->c.batch * p->c.convs * p->c.bands : 0;
+}
+
+GO_NOINLINE void go_quantized_conv_norms(void *product, size_t index) {
+    go_quantized_conv *const p = product;
+    go_byte_conv *const c = &p->c;
+    const int64_t band = (int64_t)index % c->bands, at = (int64_t)index / c->bands, top = band * c->rows;
+    const int64_t points = (go_least(c->rows, c->out[0] - top) - 1) * c->length[1] + c->out[1];
+    const go_byte_filters layout = go_byte_filters_of(c->filters, c->channels, c->kernel[0], c->kernel[1]);
+    const char *const ones = (const char *)((const int32_t *)c->packed + layout.ones);
+    const int32_t *const x = c->input + at * c->sets * go_byte_conv_set(c) + top * c->length[1];
+    const int32_t zx = go_byte_conv_zero(c), depth = go_byte_conv_depth(c);
+    float *const to = p->norms + go_quantized_conv_row(c, 0, at, top);
+    int32_t *const sums = malloc((size_t)go_byte_conv_step(c) * 4);
+    if (sums == NULL) {
+        __atomic_store_n(&c->failed, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    go_byte_conv_sums(c, 1, ones, x, points, sums, 0);
+    for (int64_t j = 0; j < points; j += LANES_w) {
+        i32_w squares = splat_i32_w(0);
+        for (int64_t k = 0; k < c->groups; k++) {
+            const i32_w group = load_i32_w(x + c->offset[k] + j);
+            const i32_w even = group & 0xff00ff, odd = group >> 8 & 0xff00ff; /* of four bytes */
+            if (c->size == 4) squares = go_dot_pairs(go_dot_pairs(squares, even, even), odd, odd);
+            else squares = go_dot_pairs(squares, group, group);
+        }
+        /* sum (x - zx)^2; at least that, as groups at the border may have zero points beyond the last channel */
+        const f32_w norms = sqrt_w(i32_to_f32_w(squares - 2 * zx * load_i32_w(sums + j) + depth * zx * zx));
+        if (j + LANES_w <= points) store_f32_w(to + j, norms);
+        else store_part_f32_w(to + j, norms, (int)(points - j));
+    }
+    free(sums);
+}
+
+/* Elements of the result in single precision. */
+typedef struct {
+    const go_quantized_conv *product;
+    go_quantizer bounds;
+    const char *x; /* the channels of the convolution of an image */
+    int64_t filter[GO_CONV_ELEMENTS], top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS]; /* positions of first taps */
+    int8_t *to[GO_CONV_ELEMENTS];
+    int count;
+} go_conv_elements;
+
+/* a b + c as rounded by products of floats at this level */
+GO_INLINE float go_multiply_add(float a, float b, float c) {
+#if GO_LEVEL == 2
+    return a * b + c;
+#else
+    return __builtin_fmaf(a, b, c);
+#endif
+}
+
+GO_INLINE float go_conv_bias(const go_quantized_conv *p, int64_t filter) {
+    if (p->bias) return (float)p->bias[filter] * p->bias_scale;
+    return p->float_bias ? p->float_bias[filter] : 0;
+}
+
+GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
+    const go_quantized_conv *const p = each->product;
+    const go_byte_conv *const c = &p->c;
+    const int64_t depth = go_byte_conv_depth(c), taps = c->kernel[0] * c->kernel[1];
+    float total[GO_CONV_ELEMENTS] = {0}, sum[GO_CONV_ELEMENTS] = {0}, scale[GO_CONV_ELEMENTS];
+    int32_t zero[GO_CONV_ELEMENTS];
+    const char *w[GO_CONV_ELEMENTS];
+    int64_t top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS];
+    for (int i = 0; i < GO_CONV_ELEMENTS; i++) {
+        const int at = i < each->count ? i : 0;
+        const int64_t filter = each->filter[at];
+        w[i] = (const char *)p->weights + filter * depth;
+        scale[i] = c->w_scales[c->w_scales_vary ? filter : 0];
+        zero[i] = go_byte_at(c->w_zeros, c->w_zeros_vary ? filter : 0, c->w_type);
+        top[i] = each->top[at], left[i] = each->left[at];
+    }
+    for (int64_t k = 0; k < depth; k++) {
+        const int64_t y = k % taps / c->kernel[1] * c->dilation[0], x = k % c->kernel[1] * c->dilation[1];
+        const char *const plane = each->x + k / taps * c->in[0] * c->in[1];
+        if (k % p->block == 0)
+            for (int i = 0; i < GO_CONV_ELEMENTS; i++) total[i] += sum[i], sum[i] = 0;
+        GO_UNROLL for (int i = 0; i < GO_CONV_ELEMENTS; i++) {
+            const uint64_t row = (uint64_t)(top[i] + y), column = (uint64_t)(left[i] + x);
+            const int inside = row < (uint64_t)c->in[0] && column < (uint64_t)c->in[1];
+            const float a = inside ? p->x_values[(uint8_t)plane[row * (uint64_t)c->in[1] + column]] : 0;
+            sum[i] = go_multiply_add(a, (float)(go_byte_at(w[i], k, c->w_type) - zero[i]) * scale[i], sum[i]);
+        }
+    }
+    for (int i = 0; i < each->count; i++) {
+        const float y = total[i] + sum[i] + go_conv_bias(p, each->filter[i]);
+        *each->to[i] = go_quantize_one(&each->bounds, y / c->scale[0]);
+    }
+    each->count = 0;
+}
+
+/* Adds the lanes of `near` from position `j` on, of the filter `f`. */
+GO_INLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_block *b, int64_t filter, int64_t j,
+                                    i32_w near, int8_t *to) {
+    const go_byte_conv *const c = b->conv;
+    for (int lane = 0; lane < LANES_w; lane++) {
+        const int64_t row = (j + lane) / c->length[1], column = (j + lane) % c->length[1];
+        if (!near[lane] || j + lane >= b->points || column >= c->out[1]) continue;
+        const int at = each->count++;
+        each->filter[at] = filter, each->to[at] = to + lane;
+        each->top[at] = (b->top + row) * c->stride[0] - c->pad[0];
+        each->left[at] = column * c->stride[1] - c->pad[1];
+        if (each->count == GO_CONV_ELEMENTS) go_quantize_conv_elements(each);
+    }
+}
+
+/* Quantizes the sums of a block. */
+GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) {
+    const go_byte_conv *const c = b->conv;
+    const go_quantized_conv *const p = (const go_quantized_conv *)c;
+    const int64_t channels = (b->image * c->convs + b->at) * c->channels;
+    go_quantizer q = go_quantizer_of(go_byte_at(c->zero, 0, type), type);
+    /* Division and rounding are monotonic. */
+    const float low = __builtin_rintf(p->low / c->scale[0]), high = __builtin_rintf(p->high / c->scale[0]);
+    const go_quantizer all = q;
+    q.low = low > all.low ? low < all.high ? low : all.high : all.low;
+    q.high = high < all.high ? high > all.low ? high : all.low : all.high;
+    go_conv_elements uncertain = {.product = p, .bounds = q, .count = 0};
+    uncertain.x = (const char *)c->x + channels * c->in[0] * c->in[1];
+    const float *const norms = p->norms ? p->norms + go_quantized_conv_row(c, b->image, b->at, b->top) : NULL;
+    for (int64_t i = 0; i < b->count; i++) {
+        const go_byte_conv_filter f = go_byte_conv_filter_of(b, i);
+        int32_t *const values = b->sums + i * b->step;
+        const float scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0] / c->scale[0];
+        const float bias = go_conv_bias(p, f.number) / c->scale[0];
+        const int32_t square = b->w_squares[i] - f.zero * (2 * b->w_sums[i] - go_byte_conv_depth(c) * f.zero);
+        const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
+        for (int64_t j = 0; j < b->points; j += LANES_w) {
+            const f32_w x = i32_to_f32_w(go_byte_conv_exact(b, &f, values, j)) * scale, y = x + bias;
+            const f32_w bounded = go_bounded(&q, y), rounded = round_even_w(bounded);
+            const f32_w norm = norms ? load_f32_w(norms + j) : splat_f32_w(p->norm);
+            const f32_w margin = norm * reach + (abs_f32_w(x) + __builtin_fabsf(bias)) * 0x1p-21f;
+            const i32_w near = (0.5f - abs_f32_w(bounded - rounded)) < margin;
+            int8_t *const to = (int8_t *)values + j; /* behind what is still read */
+            store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
+            if (__builtin_expect(any_w(near), 0)) go_conv_add_elements(&uncertain, b, f.number, j, near, to);
+        }
+    }
+    if (uncertain.count > 0) go_quantize_conv_elements(&uncertain);
+}

@@ -1,0 +1,163 @@
+"""Conv of dequantized operands in 2 dimensions, whose result is quantized, with Relu or Clip before that.
+
+The result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more
+than six standard deviations. It is computed on integers, except for elements whose rounding depends on the
+rounding of sums (``quantized_conv.h``).
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.templates.byte_conv import ByteConvParameters, conv_parameters
+from graphopt.fusion.templates.quantized_product import BYTES, Quantization, one_quantization, quantizer
+from graphopt.util.lazy_dataclass import dataclass
+
+#: Largest number of products of a sum, so that sums, and sums of squares, are less than 2³¹.
+_MOST_DEPTH = 1 << 14
+
+
+@dataclass(frozen=True)
+class QuantizedConvParameters:
+    """Static parameters.
+
+    Attributes:
+        conv: those of the convolution of integers.
+        x, weights, result: scales and zero points; those of ``weights`` are ``None`` if each filter has one.
+        bias_scale: that of a bias of integers; ``None`` for one of floats, or none.
+        low, high: bounds of the result before it is quantized.
+    """
+
+    conv: ByteConvParameters
+    x: Quantization
+    weights: Quantization
+    result: Quantization
+    bias_scale: float | None
+    low: float
+    high: float
+
+
+def is_faster(match: Match, cx: Context) -> bool:
+    return True
+
+
+@template("Conv", is_faster=is_faster)
+def quantized_conv(anchor: ir.Node, cx: Context) -> Match:
+    """x [batch, channels, height, width], weights [filters, channels of a group, height, width of the kernel]."""
+    x, x_node = _dequantized(anchor, 0, cx)
+    weights, w_node = _dequantized(anchor, 1, cx)
+    shape = cx.static_shape(weights)
+    if cx.rank(x) != 4 or shape is None or len(shape) != 4:
+        raise CantFuse("its input does not have 4 axes, or the shape of its weights is unknown")
+    if 0 in shape or math.prod(shape[1:]) > _MOST_DEPTH:
+        raise CantFuse("its weights are empty, or sums have too many products")
+    w_quantization, scales, zeros = _quantization_of_filters(w_node, weights, shape[0], cx)
+    bias, bias_scale, bias_nodes = _bias(anchor, shape[0], cx)
+    low, high, behind = _behind(anchor, cx)
+    result = behind[-1].outputs[0]
+    found = QuantizedConvParameters(
+        conv_parameters(anchor, shape, (scales is not None, zeros is not None)),
+        one_quantization(x_node, x, cx),
+        w_quantization,
+        one_quantization(behind[-1], result, cx),
+        bias_scale,
+        low,
+        high,
+    )
+    nodes = tuple(dict.fromkeys((anchor, x_node, w_node, *bias_nodes, *behind)))
+    return Match("quantized_conv", nodes, (x, weights, scales, zeros, bias), (result,), found)
+
+
+def _dequantized(node: ir.Node, index: int, cx: Context) -> tuple[ir.Value, ir.Node]:
+    """The bytes of an operand, and the node that dequantizes them."""
+    value = node.inputs[index] if index < len(node.inputs) else None
+    before = None if value is None else quantizer(value.producer(), "DequantizeLinear")
+    if before is None or (found := before.inputs[0]) is None or cx.dtype(found) not in BYTES:
+        raise CantFuse("its operands are not dequantized bytes")
+    return found, before
+
+
+def _quantization_of_filters(
+    node: ir.Node, weights: ir.Value, filters: int, cx: Context
+) -> tuple[Quantization, ir.Value | None, ir.Value | None]:
+    """The quantization of weights, with the scales and zero points of filters."""
+    try:
+        return one_quantization(node, weights, cx), None, None
+    except CantFuse:
+        pass
+    axis = node.attributes["axis"].value if "axis" in node.attributes else 1
+    scales, zeros = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    by_filter = axis in (0, -4) and all(
+        cx.static_shape(value) == (filters,) for value in (scales, zeros) if value is not None
+    )
+    if not by_filter or scales is None:
+        raise CantFuse("its weights do not have one scale for each filter")
+    if cx.dtype(scales) is not ir.DataType.FLOAT:
+        raise CantFuse("no kernels for scales of other types than float")
+    return Quantization(None, 0 if zeros is None else None), scales, zeros
+
+
+def _bias(
+    node: ir.Node, filters: int, cx: Context
+) -> tuple[ir.Value | None, float | None, tuple[ir.Node, ...]]:
+    """The bias of floats, or of integers with a scale and the node that dequantizes them."""
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None or not value.name:
+        return None, None, ()
+    before = quantizer(value.producer(), "DequantizeLinear")
+    integers = None if before is None else before.inputs[0]
+    if before is not None and integers is not None and cx.dtype(integers) is ir.DataType.INT32:
+        scale = None if before.inputs[1] is None else cx.constant(before.inputs[1])
+        zero = before.inputs[2] if len(before.inputs) > 2 else None
+        known = None if zero is None else cx.constant(zero)
+        if scale is None or scale.size != 1 or (zero is not None and (known is None or known.any())):
+            raise CantFuse("its bias does not have one known scale, or has a zero point")
+        if cx.static_shape(integers) != (filters,):
+            raise CantFuse("its bias is not one number for each filter")
+        return integers, float(scale.reshape(-1)[0]), (before,)
+    if cx.dtype(value) is not ir.DataType.FLOAT or cx.static_shape(value) != (filters,):
+        raise CantFuse("its bias is not one number for each filter")
+    return value, None, ()
+
+
+def _behind(node: ir.Node, cx: Context) -> tuple[float, float, tuple[ir.Node, ...]]:
+    """Bounds of the result, and the nodes that compute them and quantize it."""
+    reader = _only_reader(node)
+    low, high, found = -math.inf, math.inf, []
+    if reader.domain == "" and reader.op_type in ("Relu", "Clip"):
+        low, high = (0.0, math.inf) if reader.op_type == "Relu" else _bounds(reader, cx)
+        found.append(reader)
+        reader = _only_reader(reader)
+    behind = quantizer(reader, "QuantizeLinear")
+    if behind is None or behind.inputs[0] is not (found or [node])[-1].outputs[0]:
+        raise CantFuse("its result is not quantized")
+    return low, high, (*found, behind)
+
+
+def _only_reader(node: ir.Node) -> ir.Node:
+    value = node.outputs[0]
+    readers = list(ir.readers(value))
+    if len(readers) != 1 or value.is_graph_output():
+        raise CantFuse("its result is not quantized alone")
+    return readers[0]
+
+
+def _bounds(clip: ir.Node, cx: Context) -> tuple[float, float]:
+    """The bounds of Clip, which are inputs since opset 11."""
+    found = []
+    for index, default in ((1, -math.inf), (2, math.inf)):
+        value = clip.inputs[index] if index < len(clip.inputs) else None
+        if value is None or not value.name:
+            found.append(default)
+            continue
+        known = cx.constant(value)
+        if known is None or known.size != 1 or math.isnan(float(known.reshape(-1)[0])):
+            raise CantFuse("the bounds of its result are unknown")
+        found.append(float(known.reshape(-1)[0]))
+    if {"min", "max"} & set(clip.attributes):
+        raise CantFuse("the bounds of its result are attributes")
+    return found[0], found[1]
