@@ -54,8 +54,22 @@ GO_INLINE int64_t go_byte_sets(int64_t channels, int size) { return go_ceil_div(
 /* Groups of the planes of a set of channels. */
 GO_INLINE int64_t go_byte_conv_set(const go_byte_conv *c) { return c->phases[0] * c->phases[1] * c->plane; }
 
+/* Joins rows that are next to each other in memory, for filters of a single tap, so that vectors are full. */
+GO_INLINE void go_byte_conv_join(go_byte_conv *c) {
+    int is_same = 1;
+    for (int i = 0; i < 2; i++)
+        is_same &= c->kernel[i] == 1 && c->stride[i] == 1 && c->pad[i] == 0 && c->in[i] == c->out[i];
+    for (int64_t rows = is_same ? c->in[0] : 1; rows > 1; rows--)
+        if (c->in[0] % rows == 0 && rows * c->in[1] <= GO_CONV_BAND) {
+            c->in[0] = c->out[0] = c->in[0] / rows;
+            c->in[1] = c->out[1] = c->in[1] * rows;
+            return;
+        }
+}
+
 /* Plans a convolution whose axes are set; returns whether there is memory. */
 GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
+    go_byte_conv_join(c);
     c->size = go_group_size();
     c->along = go_byte_along(c->channels, c->size);
     c->sets = go_byte_sets(c->channels, c->size);

@@ -155,6 +155,15 @@ GO_INLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_b
     }
 }
 
+/* Whether an element of `a` exceeds that of `b`. */
+GO_INLINE int go_any_more(f32_w a, f32_w b) {
+#if GO_LEVEL == 4
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
+#else
+    return any_w(a > b);
+#endif
+}
+
 /* Quantizes the sums of a block. */
 GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) {
     const go_byte_conv *const c = b->conv;
@@ -176,15 +185,18 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
         const float bias = go_conv_bias(p, f.number) / c->scale[0];
         const int32_t square = b->w_squares[i] - f.zero * (2 * b->w_sums[i] - go_byte_conv_depth(c) * f.zero);
         const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
+        /* Besides, roundings move numbers that are not bounded by 8 units of them and of their parts. */
+        const float certain = 0.5f - (256 + 2 * __builtin_fabsf(bias)) * 0x1p-21f - (norms ? 0 : p->norm * reach);
         for (int64_t j = 0; j < b->points; j += LANES_w) {
-            const f32_w x = i32_to_f32_w(go_byte_conv_exact(b, &f, values, j)) * scale, y = x + bias;
+            const f32_w y = i32_to_f32_w(go_byte_conv_exact(b, &f, values, j)) * scale + bias;
             const f32_w bounded = go_bounded(&q, y), rounded = round_even_w(bounded);
-            const f32_w norm = norms ? load_f32_w(norms + j) : splat_f32_w(p->norm);
-            const f32_w margin = norm * reach + (abs_f32_w(x) + __builtin_fabsf(bias)) * 0x1p-21f;
-            const i32_w near = (0.5f - abs_f32_w(bounded - rounded)) < margin;
+            f32_w most = splat_f32_w(certain);
+            if (norms) most = fma_w(load_f32_w(norms + j), splat_f32_w(-reach), most);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
             store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
-            if (__builtin_expect(any_w(near), 0)) go_conv_add_elements(&uncertain, b, f.number, j, near, to);
+            const f32_w apart = abs_f32_w(bounded - rounded);
+            if (__builtin_expect(go_any_more(apart, most), 0))
+                go_conv_add_elements(&uncertain, b, f.number, j, apart > most, to);
         }
     }
     if (uncertain.count > 0) go_quantize_conv_elements(&uncertain);
