@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
-from graphopt.fusion.templates.byte_conv import ByteConvParameters, conv_parameters
+from graphopt.fusion.templates.byte_conv import ByteConvParameters, conv_parameters, is_faster_on_bytes
 from graphopt.fusion.templates.quantized_product import BYTES, Quantization, one_quantization, quantizer
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -42,12 +42,13 @@ class QuantizedConvParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    return True
+    """Whether onnxruntime, which computes the nodes as QLinearConv, is slower (:mod:`.byte_conv`)."""
+    return is_faster_on_bytes(match.parameters.conv, match, cx)
 
 
 @template("Conv", is_faster=is_faster)
 def quantized_conv(anchor: ir.Node, cx: Context) -> Match:
-    """x [batch, channels, height, width], weights [filters, channels of a group, height, width of the kernel]."""
+    """x [batch, channels, height, width], weights [filters, channels of a group, kernel height, width]."""
     x, x_node = _dequantized(anchor, 0, cx)
     weights, w_node = _dequantized(anchor, 1, cx)
     shape = cx.static_shape(weights)

@@ -56,7 +56,9 @@ def _model() -> Model:
         if bound == "relu":
             result = m.node("Relu", [result], f"b{number}")
         elif bound == "clip":
-            result = m.node("Clip", [result, m.constant(np.float32(-1)), m.constant(np.float32(6))], f"b{number}")
+            result = m.node(
+                "Clip", [result, m.constant(np.float32(-1)), m.constant(np.float32(6))], f"b{number}"
+            )
         # The results fill the range of the type, and are saturated now and then.
         spread = np.float32(np.sqrt(terms) * 0.0137 * 74 * 0.0075 * 74 / 50)
         scaling = [m.constant(spread), m.constant(_TYPES[y](128 if y == "u" else 3))]

@@ -11,16 +11,20 @@ from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scal
 from graphopt.fusion.backends.c.schedule import Schedule
 from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.collapse import collapse
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.loops.ir import Element, Kernel
 from graphopt.fusion.loops.reduction_stages import plan_stages
 from graphopt.fusion.template_kernel import RESULT, Epilogue
+
+_PARAMETERS = "(void *data, int64_t at, int64_t count, const void *values)"
+#: Types whose functions are tables of 256 numbers.
+_BYTES = (Element.U8, Element.I8)
 
 
 class EpiloguePrinter(PointPrinter):
     """Prints ``NAME_finish``, which computes a run of elements, and ``NAME_prepare``, which checks sizes.
 
     The run has to be a struct ``NAME_run`` with the members ``from`` (pointers to the inputs of the epilogue,
-    NULL for the result of the template), ``out``, and ``n`` (sizes).
+    NULL for the result of the template), ``out``, ``n`` (sizes), and ``table`` if :attr:`has_table`.
     """
 
     def __init__(self, epilogue: Epilogue, name: str) -> None:
@@ -35,15 +39,35 @@ class EpiloguePrinter(PointPrinter):
         self.streamed = set()  # the parts of a result are too small to be written past caches
         self.text(), self.prepare()  # number the sizes
 
+    @property
+    def has_table(self) -> bool:
+        """Whether elements are looked up, because each is a function of one byte, and has one byte.
+
+        ``NAME_prepare`` computes the table by ``NAME_compute``; ``quantize.h`` has the look-up.
+        """
+        ports = (*self.kernel.inputs, *self.kernel.outputs)
+        return len(ports) == 2 and all(port.element in _BYTES for port in ports) and not self.schedule.outer
+
     def text(self) -> str:
         """``static void NAME_finish(void *data, int64_t at, int64_t count, const void *values)``."""
+        if not self.has_table:
+            return self._function("finish")
+        name = self.kernel.name
+        return (
+            f"{self._function('compute')}\n"
+            f"static inline void {name}_finish{_PARAMETERS} {{\n"
+            f"    {name}_run *const run = data;\n"
+            f"    go_look_up(run->table, values, count, (uint8_t *)run->out[0] + at);\n}}\n"
+        )
+
+    def _function(self, suffix: str) -> str:
         name, plan = self.kernel.name, self.schedule
         last = plan.vector
         result = self.kernel.inputs[self.result]
         self.lines = []
         inside = "\n".join(self._rows())
         head = [
-            f"static inline void {name}_finish(void *data, int64_t at, int64_t count, const void *values) {{",
+            f"static inline void {name}_{suffix}{_PARAMETERS} {{",
             f"    {name}_run *const run = data;",
             f"    const {C_TYPES[result.element]} *result = values;",
             "    (void)run;",
@@ -135,6 +159,21 @@ class EpiloguePrinter(PointPrinter):
             yield f"    (void)in{index};"
         yield from size_definitions(kernel, sizes, "run->n")
         yield from lines
+        if self.has_table:
+            yield from self._table()
+
+    def _table(self) -> Iterator[str]:
+        """Statements that compute the table, in parts of as many numbers as the result has."""
+        yield "    uint8_t all[256];"
+        yield "    for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;"
+        yield "    void *const out = run->out[0];"
+        yield f"    const int64_t most = {self.extent(self.schedule.vector)};"
+        yield "    for (int64_t i = 0, some = go_least(most, 256); i < 256 && some > 0; i += some) {"
+        yield "        some = go_least(some, 256 - i);"
+        yield "        run->out[0] = run->table + i;"
+        yield f"        {self.kernel.name}_compute(run, 0, some, all + i);"
+        yield "    }"
+        yield "    run->out[0] = out;"
 
 
 def _schedule(kernel: Kernel) -> Schedule:

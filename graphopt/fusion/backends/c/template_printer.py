@@ -172,6 +172,7 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
             f"    void *out[{outputs}];",
             f"    int64_t n[{max(sizes, 1)}];",
             "    int failed;",
+            "    uint8_t table[256];" if self.epilogue is not None and self.epilogue.has_table else "",
             f"    {self.state}" if self.state else "",
             f"}} {self.name}_run;",
         ]

@@ -21,7 +21,7 @@ class ByteConvPrinter(BytePrinter):
         convert: the function that converts sums to results.
     """
 
-    headers = (
+    headers: ClassVar[tuple[str, ...]] = (
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/byte_tiles.h", "products/conv_sizes.h", "products/shuffles.h"),
         *("products/byte_conv_plan.h", "products/byte_conv_filters.h"),

@@ -65,6 +65,10 @@ def model() -> onnx.ModelProto:
     filters = b.constant(b.random.integers(-128, 128, (17, 5, 3, 3)).astype(np.int8))
     operands = ["pixels", scale, zero, filters, scale, zero, b.constant(np.float32(0.6)), zero]
     b.node("QLinearConv", operands, "filtered", pads=[1, 1, 1, 1])
+    for name, value, at in (("pixels", "pixels", 1), ("filters", filters, 0)):
+        b.node("DequantizeLinear", [value, scale, zero], f"{name}_float", axis=at)
+    b.node("Conv", ["pixels_float", "filters_float"], "convolved", pads=[1, 1, 1, 1])
+    b.node("QuantizeLinear", ["convolved", b.constant(np.float32(0.6)), zero], "requantized")
     results = [node.output[0] for node in b.nodes if node.output[0].endswith("_")]
     for name in results:
         b.node("Tanh", [name], name.removesuffix("_"))
@@ -79,7 +83,8 @@ def model() -> onnx.ModelProto:
         for name in results
     ]
     outputs += [
-        helper.make_tensor_value_info(name, onnx.TensorProto.INT8, None) for name in ("quantized", "filtered")
+        helper.make_tensor_value_info(name, onnx.TensorProto.INT8, None)
+        for name in ("quantized", "filtered", "requantized")
     ]
     graph = helper.make_graph(b.nodes, "products", inputs, outputs, b.weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

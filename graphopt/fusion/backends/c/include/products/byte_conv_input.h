@@ -94,8 +94,8 @@ GO_INLINE void go_conv_planes_of_taps(const go_byte_conv *c, const char *from, i
 }
 
 #if GO_LEVEL == 4
-/* The same for four adjacent taps and strides up to 2. Rows are written whole, over the beginnings of the next ones. They
-   are not copied to a padded row before, because loads wait for several smaller stores. */
+/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, over the beginnings of the next
+   rows. They are not copied to a padded row before, because loads wait for several smaller stores. */
 GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, int32_t fill, int32_t *to) {
     const __m512i one = _mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 3, 4, 0, 0);
     const __m512i two = _mm512_setr_epi32(0, 1, 2, 0, 2, 3, 4, 0, 4, 5, 6, 0, 6, 7, 8, 0);
@@ -111,7 +111,8 @@ GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, 
             for (int64_t i = 0; i < c->length[0]; i++, to += length) {
                 const char *const source = go_conv_source(c, from, p, i);
                 for (int64_t x = 0, at = q - c->pad[1]; x < length; x += 16, at += 16 * step) {
-                    const int64_t low = at < 0 ? go_least(-at, 64) : 0, high = width > at ? go_least(width - at, 64) : 0;
+                    const int64_t low = at < 0 ? go_least(-at, 64) : 0;
+                    const int64_t high = width > at ? go_least(width - at, 64) : 0;
                     const uint64_t before = low < 64 ? _bzhi_u64(~0ULL, (unsigned)low) : ~0ULL;
                     const uint64_t inside = (high < 64 ? _bzhi_u64(~0ULL, (unsigned)high) : ~0ULL) & ~before;
                     __m512i quads = zeros;

@@ -42,3 +42,40 @@ GO_INLINE int8_t go_quantize_one(const go_quantizer *q, float x) {
     const float bounded = !(x > q->low) ? q->low : x < q->high ? x : q->high;
     return (int8_t)((int32_t)__builtin_rintf(bounded) + q->zero);
 }
+
+/* to[i] = table[from[i]] for bytes without sign. */
+#if GO_LEVEL == 4
+GO_INLINE __attribute__((target("avx512vbmi"))) __m512i go_look_up_vector(const __m512i *table, __m512i x) {
+    const __m512i low = _mm512_permutex2var_epi8(table[0], x, table[1]);
+    const __m512i high = _mm512_permutex2var_epi8(table[2], x, table[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+}
+
+GO_NOINLINE __attribute__((target("avx512vbmi"))) void go_look_up_vectors(const uint8_t *table, const uint8_t *from,
+                                                                          int64_t count, uint8_t *to) {
+    __m512i parts[4];
+    GO_UNROLL for (int i = 0; i < 4; i++) parts[i] = _mm512_loadu_si512(table + 64 * i);
+    int64_t i = 0;
+    for (; i + 64 <= count; i += 64)
+        _mm512_storeu_si512(to + i, go_look_up_vector(parts, _mm512_loadu_si512(from + i)));
+    if (i == count) return;
+    if (count >= 64) { /* once more for some */
+        i = count - 64;
+        _mm512_storeu_si512(to + i, go_look_up_vector(parts, _mm512_loadu_si512(from + i)));
+        return;
+    }
+    const uint64_t inside = _bzhi_u64(~0ULL, (unsigned)count);
+    _mm512_mask_storeu_epi8(to, inside, go_look_up_vector(parts, _mm512_maskz_loadu_epi8(inside, from)));
+}
+#endif
+
+GO_NOINLINE void go_look_up(const uint8_t *table, const void *values, int64_t count, uint8_t *to) {
+    const uint8_t *const from = values;
+#if GO_LEVEL == 4
+    if (__builtin_cpu_supports("avx512vbmi")) {
+        go_look_up_vectors(table, from, count, to);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < count; i++) to[i] = table[from[i]];
+}

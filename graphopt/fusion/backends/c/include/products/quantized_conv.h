@@ -105,63 +105,80 @@ GO_INLINE float go_conv_bias(const go_quantized_conv *p, int64_t filter) {
     return p->float_bias ? p->float_bias[filter] : 0;
 }
 
-GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
+/* `lanes` of the elements at once, of which at least one exists. */
+GO_INLINE void go_quantize_conv_lanes(const go_conv_elements *each, const int lanes) {
     const go_quantized_conv *const p = each->product;
     const go_byte_conv *const c = &p->c;
-    const int64_t depth = go_byte_conv_depth(c), taps = c->kernel[0] * c->kernel[1];
+    const uint64_t height = (uint64_t)c->in[0], width = (uint64_t)c->in[1];
     float total[GO_CONV_ELEMENTS] = {0}, sum[GO_CONV_ELEMENTS] = {0}, scale[GO_CONV_ELEMENTS];
     int32_t zero[GO_CONV_ELEMENTS];
-    const char *w[GO_CONV_ELEMENTS];
-    int64_t top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS];
-    for (int i = 0; i < GO_CONV_ELEMENTS; i++) {
+    const char *w[GO_CONV_ELEMENTS], *plane = each->x;
+    int64_t top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS], k = 0, more = p->block;
+    for (int i = 0; i < lanes; i++) {
         const int at = i < each->count ? i : 0;
         const int64_t filter = each->filter[at];
-        w[i] = (const char *)p->weights + filter * depth;
+        w[i] = (const char *)p->weights + filter * go_byte_conv_depth(c);
         scale[i] = c->w_scales[c->w_scales_vary ? filter : 0];
         zero[i] = go_byte_at(c->w_zeros, c->w_zeros_vary ? filter : 0, c->w_type);
         top[i] = each->top[at], left[i] = each->left[at];
     }
-    for (int64_t k = 0; k < depth; k++) {
-        const int64_t y = k % taps / c->kernel[1] * c->dilation[0], x = k % c->kernel[1] * c->dilation[1];
-        const char *const plane = each->x + k / taps * c->in[0] * c->in[1];
-        if (k % p->block == 0)
-            for (int i = 0; i < GO_CONV_ELEMENTS; i++) total[i] += sum[i], sum[i] = 0;
-        GO_UNROLL for (int i = 0; i < GO_CONV_ELEMENTS; i++) {
-            const uint64_t row = (uint64_t)(top[i] + y), column = (uint64_t)(left[i] + x);
-            const int inside = row < (uint64_t)c->in[0] && column < (uint64_t)c->in[1];
-            const float a = inside ? p->x_values[(uint8_t)plane[row * (uint64_t)c->in[1] + column]] : 0;
-            sum[i] = go_multiply_add(a, (float)(go_byte_at(w[i], k, c->w_type) - zero[i]) * scale[i], sum[i]);
-        }
-    }
+    for (int64_t channel = 0; channel < c->channels; channel++, plane += height * width)
+        for (int64_t y = 0; y < c->kernel[0]; y++)
+            for (int64_t x = 0; x < c->kernel[1]; x++, k++, more--) {
+                if (more == 0) {
+                    more = p->block;
+                    for (int i = 0; i < lanes; i++) total[i] += sum[i], sum[i] = 0;
+                }
+                GO_UNROLL for (int i = 0; i < lanes; i++) {
+                    const uint64_t row = (uint64_t)(top[i] + y * c->dilation[0]);
+                    const uint64_t column = (uint64_t)(left[i] + x * c->dilation[1]);
+                    const int inside = row < height && column < width;
+                    const float a = inside ? p->x_values[(uint8_t)plane[row * width + column]] : 0;
+                    sum[i] = go_multiply_add(a, (float)(go_byte_at(w[i], k, c->w_type) - zero[i]) * scale[i], sum[i]);
+                }
+            }
     for (int i = 0; i < each->count; i++) {
-        const float y = total[i] + sum[i] + go_conv_bias(p, each->filter[i]);
-        *each->to[i] = go_quantize_one(&each->bounds, y / c->scale[0]);
+        const float result = total[i] + sum[i] + go_conv_bias(p, each->filter[i]);
+        *each->to[i] = go_quantize_one(&each->bounds, result / c->scale[0]);
     }
+}
+
+GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
+    if (each->count > 4) go_quantize_conv_lanes(each, GO_CONV_ELEMENTS);
+    else if (each->count > 2) go_quantize_conv_lanes(each, 4);
+    else if (each->count > 0) go_quantize_conv_lanes(each, 2);
     each->count = 0;
 }
 
-/* Adds the lanes of `near` from position `j` on, of the filter `f`. */
-GO_INLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_block *b, int64_t filter, int64_t j,
-                                    i32_w near, int8_t *to) {
+/* The lanes in which an element of `a` exceeds that of `b`, as bits. */
+GO_INLINE unsigned go_more(f32_w a, f32_w b) {
+#if GO_LEVEL == 4
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
+#elif GO_LEVEL == 3
+    return (unsigned)_mm256_movemask_ps((__m256)(a > b));
+#elif GO_LEVEL == 2
+    return (unsigned)_mm_movemask_ps((__m128)(a > b));
+#else
+    const i32_w more = a > b;
+    unsigned bits = 0;
+    for (int i = 0; i < LANES_w; i++) bits |= (unsigned)(more[i] & 1) << i;
+    return bits;
+#endif
+}
+
+/* Adds the elements of a filter whose lanes are in `near`; the first lane is position `j`. */
+GO_NOINLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_block *b, int64_t filter, int64_t j,
+                                      unsigned near, int8_t *to) {
     const go_byte_conv *const c = b->conv;
-    for (int lane = 0; lane < LANES_w; lane++) {
+    for (; near; near &= near - 1) {
+        const int lane = __builtin_ctz(near), at = each->count;
         const int64_t row = (j + lane) / c->length[1], column = (j + lane) % c->length[1];
-        if (!near[lane] || j + lane >= b->points || column >= c->out[1]) continue;
-        const int at = each->count++;
+        if (j + lane >= b->points || column >= c->out[1]) continue;
         each->filter[at] = filter, each->to[at] = to + lane;
         each->top[at] = (b->top + row) * c->stride[0] - c->pad[0];
         each->left[at] = column * c->stride[1] - c->pad[1];
-        if (each->count == GO_CONV_ELEMENTS) go_quantize_conv_elements(each);
+        if (++each->count == GO_CONV_ELEMENTS) go_quantize_conv_elements(each);
     }
-}
-
-/* Whether an element of `a` exceeds that of `b`. */
-GO_INLINE int go_any_more(f32_w a, f32_w b) {
-#if GO_LEVEL == 4
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
-#else
-    return any_w(a > b);
-#endif
 }
 
 /* Quantizes the sums of a block. */
@@ -194,10 +211,9 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
             if (norms) most = fma_w(load_f32_w(norms + j), splat_f32_w(-reach), most);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
             store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
-            const f32_w apart = abs_f32_w(bounded - rounded);
-            if (__builtin_expect(go_any_more(apart, most), 0))
-                go_conv_add_elements(&uncertain, b, f.number, j, apart > most, to);
+            const unsigned near = go_more(abs_f32_w(bounded - rounded), most);
+            if (__builtin_expect(near != 0, 0)) go_conv_add_elements(&uncertain, b, f.number, j, near, to);
         }
     }
-    if (uncertain.count > 0) go_quantize_conv_elements(&uncertain);
+    go_quantize_conv_elements(&uncertain);
 }
