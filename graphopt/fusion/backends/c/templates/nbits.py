@@ -14,7 +14,13 @@ class NBitsPrinter(TemplatePrinter):
     """Prints ``a · weightsᵀ + bias``; the schedules are in ``nbits.h`` and ``nbits_vnni.h``."""
 
     headers = (
-        *("products/gemm_tiles.h", "products/low_bits.h", "products/nbits.h", "products/quantized.h"),
+        *(
+            "products/gemm_tiles.h",
+            "products/low_bits.h",
+            "products/nbits.h",
+            "products/quantize.h",
+            "products/quantized.h",
+        ),
         *("products/vnni.h", "products/nbits_vnni.h"),
     )
     state = "go_nbits product;"

@@ -13,7 +13,7 @@ _X, _WEIGHTS, _W_SCALES, _W_ZEROS, _BIAS = range(5)
 
 
 class QuantizedConvPrinter(ByteConvPrinter):
-    """Prints ``quantize(clip(conv(dequantize(x), dequantize(w)) + b))``, scheduled in ``quantized_conv.h``."""
+    """Prints a convolution between quantizers, scheduled in ``quantized_conv.h``."""
 
     headers = (*ByteConvPrinter.headers, "products/quantized_conv.h")
     state = "go_quantized_conv product;"
