@@ -7,6 +7,7 @@ from graphopt import rewrite as rewrite
 from graphopt.api import aot_compile as aot_compile
 from graphopt.api import bailout as bailout
 from graphopt.api import build_kernels as build_kernels
+from graphopt.api import compare as compare
 from graphopt.api import compile as compile
 from graphopt.api import differentiate as differentiate
 from graphopt.api import explain as explain

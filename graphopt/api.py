@@ -63,6 +63,7 @@ def _function(method: Callable[Concatenate[Compiler, P], R]) -> Callable[P, R]:
 optimize = _function(Compiler.optimize)
 explain = _function(Compiler.explain)
 verify = _function(Compiler.verify)
+compare = _function(Compiler.compare)
 run = _function(Compiler.run)
 try_out = _function(Compiler.try_out)
 record_profile = _function(Compiler.record_profile)
@@ -173,6 +174,7 @@ __all__ = [
     "bailout",
     "build_kernels",
     "choose_device",
+    "compare",
     "compile",
     "context_for",
     "copy",

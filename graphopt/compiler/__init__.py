@@ -97,6 +97,7 @@ class Compiler(Environment):
     optimize = _method(lambda: module.optimization.optimize)
     explain = _method(lambda: module.optimization.explain)
     verify = _method(lambda: module.run_and_compare.verify)
+    compare = _method(lambda: module.run_and_compare.compare)
     run = _method(lambda: module.run_and_compare.run)
     try_out = _method(lambda: module.run_and_compare.try_out)
     record_profile = _method(lambda: module.specialization.record_profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.run_once import TimedRun
+    from graphopt.ort.devices import Device
     from graphopt.ort.session import Optimizations
     from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.verification.inner_tensors.departures import TensorComparison
     from graphopt.verification.verdict import Verdict
 
 
@@ -66,8 +69,6 @@ def verify(
             given for a bundle.
         InvalidModel: a file is not a model, or a file of a bundle is damaged.
     """
-    from graphopt.inputs.dim_guarantees import fix_dims, relate_dims
-
     env = env.having(options)
     if (bundle := bundle_of(env, candidate)) is not None:
         if libraries is not None:
@@ -78,7 +79,21 @@ def verify(
             env, env.load(original), bundle, numerics=numerics, signature=signature, bits=bits
         )
         return joined(dict(of_models))
-    candidate = cast(ModelLike, candidate)
+    original, candidate, inputs = _with_dims(env, original, cast(ModelLike, candidate))
+    found = env.load(candidate)
+    with env.verifier(original, inputs) as verifier, naming_bf16(lambda: found, env.device):
+        _record_hints(env, found, is_verified=True)
+        if libraries is None:
+            libraries = env.toolchain.paths(found)
+        return verifier.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
+
+
+def _with_dims(
+    env: Environment, original: ModelLike, candidate: ModelLike
+) -> tuple[ModelLike, ModelLike, InputOptions | None]:
+    """Both models with the dims of the options, and the inputs within their ranges."""
+    from graphopt.inputs.dim_guarantees import fix_dims, relate_dims
+
     inputs, dims, ranges = env.options["inputs"], env.options["dims"], env.options["dim_ranges"]
     relations = env.options["dim_relations"] or {}
     if dims or ranges or relations:
@@ -86,12 +101,82 @@ def verify(
         inputs = inputs_within_ranges(inputs, vouch(original, dims, ranges, relations), env.settings.seed)
         relate_dims(candidate, relations, sizes=dims, strict=False)
         fix_dims(candidate, dims or {}, strict=False)  # the dims of the candidate may already be fixed
-    found = env.load(candidate)
-    with env.verifier(original, inputs) as verifier, naming_bf16(lambda: found, env.device):
-        _record_hints(env, found, is_verified=True)
-        if libraries is None:
-            libraries = env.toolchain.paths(found)
-        return verifier.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
+    return original, candidate, inputs
+
+
+@checked
+def compare(
+    env: Environment,
+    a: ModelLike,
+    b: ModelLike | None = None,
+    *,
+    optimizations: Optimizations = "off",
+    other_optimizations: Optimizations | None = None,
+    other_device: str | Device | None = None,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    rtol: float | None = None,
+    atol: float | None = None,
+    bits: bool = False,
+    libraries: Sequence[str] | None = None,
+    **options: Unpack[CompareOptions],
+) -> TensorComparison:
+    """Compare the inner tensors of two models, or of two kinds of sessions of one model.
+
+    Both run on the same inputs. Values of the main graphs are matched by name and by provenance, and the
+    result has the first tensor that departs, errors along the depth, and the first NaN and infinity. Models
+    run in chunks, so that large models need little memory. Tensors of different float types are compared by
+    the tolerance of the coarser type.
+
+    >>> graphopt.compare("model.onnx", "model.onnx").first is None
+    True
+
+    Args:
+        a, b: models in any form (:data:`graphopt.ModelLike`); ``b`` is ``a`` by default.
+        optimizations: onnxruntime's own optimizations in the sessions of ``a``. With optimizations, only
+            values that exist after them are compared.
+        other_optimizations: those in the sessions of ``b``; by default the same.
+        other_device: the device of ``b``; by default that of ``a``.
+        numerics: the class of permitted differences, which sets the tolerances.
+        rtol, atol: tolerances relative to an element, and to the largest element, in place of these.
+        bits: require identical bits.
+        libraries: libraries of operators of ``b``. By default the kernels of its native groups.
+        options: as for :func:`optimize`; ``inputs`` are those of ``a``.
+
+    Raises:
+        UsageError: ``inputs`` or models do not fit each other, or a file does not exist.
+        UnsupportedModel: no values match.
+        RuntimeFailure: a model does not run, or a device can't be used.
+        InvalidModel: a file is not a model.
+    """
+    from graphopt.verification.inner_tensors.chunked_run import SessionKind
+    from graphopt.verification.inner_tensors.compare_models import Side, compare_models
+    from graphopt.verification.inner_tensors.tensor_comparison import Tolerances
+
+    env = env.having(options)
+    names = _names_of(a, b)
+    a, b, inputs = _with_dims(env, a, a if b is None else b)
+    models = env.load(a), env.load(b)
+    other = env if other_device is None else env.having({"device": other_device})
+    if libraries is None:
+        libraries = other.toolchain.paths(models[1])
+    choice = (
+        SessionChoice(libraries=tuple(libraries), cpu_level=env.settings.cpu_level) if libraries else None
+    )
+    ours = Side(names[0], models[0], SessionKind(env.device, optimizations))
+    kind = SessionKind(other.device, other_optimizations or optimizations, choice)
+    theirs = Side(names[1], models[1], kind)
+    _record_hints(env, models[1], is_verified=True)
+    tolerances = Tolerances(numerics, rtol, atol, bits)
+    with naming_bf16(lambda: models[1], other.device):
+        return compare_models(
+            ours, theirs, inputs or env.inputs, tolerances, memory=env.settings.memory_limit
+        )
+
+
+def _names_of(a: ModelLike, b: ModelLike | None) -> tuple[str, str]:
+    """The names of two models in messages: their paths, or A and B."""
+    names = [str(one) if isinstance(one, (str, os.PathLike)) else None for one in (a, b)]
+    return names[0] or "model A", names[1] or "model B"
 
 
 def verify_models(

@@ -107,14 +107,19 @@ def try_with(
     runs.load(optimizations)  # a model that does not load is reported by its own error
     found = find_valid_bindings(generator, attempt, wanted=1, typical=typical)
     if trial is None:
-        given = generator.options.given
-        raise RuntimeFailure(
-            f"the model does not run on the {'given' if given else 'generated'} inputs: {found.refusal}",
-            hint="change the values of --input-shape and --input"
-            if given
-            else "give shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
-        )
+        raise no_run(generator, found.refusal)
     return trial
+
+
+def no_run(generator: Inputs, refusal: str | None) -> RuntimeFailure:
+    """The error for a model that runs on no inputs; ``refusal`` is onnxruntime's."""
+    given = generator.options.given
+    return RuntimeFailure(
+        f"the model does not run on the {'given' if given else 'generated'} inputs: {refusal}",
+        hint="change the values of --input-shape and --input"
+        if given
+        else "give shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
+    )
 
 
 @contextlib.contextmanager

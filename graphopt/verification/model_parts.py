@@ -13,11 +13,16 @@ part, and each part starts at values that an earlier part compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from graphopt import ir
+from graphopt.errors import ResourceLimit
+from graphopt.ort.loadable_model import beside_data
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.session_memory import Weights
 
+#: Maximum bytes of tensors outside of files in a part that refers to data files.
+_MAX_EMBEDDED = 1 << 30
 #: Weights are large if they have more than this share of all weights' bytes.
 _LARGE = 1e-3
 
@@ -56,7 +61,7 @@ class Region:
                     wanted[value] = None
                     pending.append(value)
         nodes = tuple(node for node in model.graph if node in found)
-        return cls(model, nodes, outputs, Weights.of(_tensors(nodes).values(), is_part=True))
+        return cls(model, nodes, outputs, Weights.of(tensors_read(nodes).values(), is_part=True))
 
     def graph_inputs(self) -> list[ir.Value]:
         """The values that the region reads and does not compute, except constants."""
@@ -74,6 +79,28 @@ class Region:
         graph = ir.extract(self.nodes, self.outputs, self.graph_inputs(), declare=declare)
         graph.name = "part"
         return ir.model_of(graph, self.model)
+
+    def to_source(self, dtypes: Mapping[str, ir.DataType]) -> bytes:
+        """The region for onnxruntime, with references to the data files of the model.
+
+        Raises:
+            ResourceLimit: it has too many weights outside of files.
+        """
+        model = self.to_model(dtypes)
+        found = beside_data(model, _MAX_EMBEDDED)
+        try:
+            return ir.to_bytes(model) if found is None else found[0]
+        except ResourceLimit as error:
+            raise ResourceLimit("a part has more than 2 GB of weights outside of files") from error
+
+
+def dtypes_of(values: Mapping[str, Any]) -> dict[str, ir.DataType]:
+    """The element types of the arrays among ``values``."""
+    return {
+        name: ir.DataType.from_numpy(value.dtype)
+        for name, value in values.items()
+        if getattr(value, "dtype", None) is not None and value.dtype != object
+    }
 
 
 @dataclass(frozen=True)
@@ -136,7 +163,7 @@ def _cuts(model: ir.Model, shared: set[str], fits: Callable[[Weights], bool]) ->
     best: int | None = None
     tensors: dict[object, ir.TensorProtocol] = {}
     while index < len(nodes):
-        tensors |= _tensors([nodes[index]])
+        tensors |= tensors_read([nodes[index]])
         if not fits(Weights.of(tensors.values(), is_part=True)):
             if best is None:
                 return None
@@ -185,7 +212,7 @@ def _named(model: ir.Model) -> dict[str, ir.Value]:
     return {value.name: value for value in (*values, *model.graph.outputs) if value.name}
 
 
-def _tensors(nodes: Iterable[ir.Node]) -> dict[object, ir.TensorProtocol]:
+def tensors_read(nodes: Iterable[ir.Node]) -> dict[object, ir.TensorProtocol]:
     """The constants that ``nodes`` and their bodies read, by storage."""
     found: dict[object, ir.TensorProtocol] = {}
     for node in nodes:

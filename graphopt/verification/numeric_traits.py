@@ -102,6 +102,14 @@ def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
     return [_numeric_traits(flags.get(output, _NONE)) for output in model.graph.outputs]
 
 
+def traits_of_values(model: ir.Model) -> dict[ir.Value, NumericTraits]:
+    """The numeric traits of each value of the main graph, from its whole computation."""
+    return {
+        value: _numeric_traits(flags)
+        for value, flags in _traits_of_values(model.graph, {}, model, {}).items()
+    }
+
+
 def coarsest_of(model: ir.Model) -> FloatType:
     """The coarsest float type that any output of ``model`` depends on."""
     found = [output.coarsest for output in numeric_traits_of(model)]

@@ -10,7 +10,6 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.numerics import Numerics
-from graphopt.ort.loadable_model import beside_data
 from graphopt.ort.model_runs import RemoteRuns, Runner, SessionMemory
 from graphopt.ort.session import Optimizations
 from graphopt.util.lazy_dataclass import dataclass
@@ -18,15 +17,13 @@ from graphopt.util.text_tables import counted
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case
 from graphopt.verification.case_gatherer import CaseGatherer
-from graphopt.verification.model_parts import Part, Region, split_in_parts
+from graphopt.verification.model_parts import Part, Region, dtypes_of, split_in_parts
 from graphopt.verification.numeric_traits import numeric_traits_of, randomness_of
 from graphopt.verification.output_comparison import largest_deviations, nbytes
 from graphopt.verification.runners import Runners
 from graphopt.verification.session_memory import Room
 from graphopt.verification.verdict import Row, Skipped
 
-#: Maximum bytes of tensors outside of files in a part that refers to data files.
-_MAX_EMBEDDED = 1 << 30
 #: Bytes of the values of all cases at all cuts, beyond which they are not kept.
 _KEPT = 1 << 28
 
@@ -154,7 +151,7 @@ class PartedModels:
             off = [values[name] for name in part.names]
             noise = [largest_deviations(value, value) for value in off]
             own.append(Case(case.binding, case.distribution, {**case.feeds, **values}, off, None, noise))
-        model = part.original.to_model(_dtypes(fed[0]))
+        model = part.original.to_model(dtypes_of(fed[0]))
         traits = numeric_traits_of(model)
         pairs = zip(model.graph.outputs, traits, strict=True)
         comparison = CandidateComparison(
@@ -173,12 +170,7 @@ class PartedModels:
 
     def runner(self, region: Region, values: Mapping[str, Any]) -> Runner:
         """Runs a region without optimizations; ``values`` has examples of the values at cuts."""
-        model = region.to_model(_dtypes(values))
-        found = beside_data(model, _MAX_EMBEDDED)
-        try:
-            source = ir.to_bytes(model) if found is None else found[0]
-        except ResourceLimit as error:
-            raise ResourceLimit("a part has more than 2 GB of weights outside of files") from error
+        source = region.to_source(dtypes_of(values))
         memory = SessionMemory(True, self.room.prepacks(region.weights), "parts run without optimizations")
         return self.make(source, memory)
 
@@ -222,14 +214,6 @@ class _PartedOriginal:
         if nbytes([list(known.values()) for _, known in self._known]) < _KEPT:
             self._known.append((dict(feeds) if not isinstance(feeds, dict) else feeds, values))
         return values
-
-
-def _dtypes(values: Mapping[str, Any]) -> dict[str, ir.DataType]:
-    return {
-        name: ir.DataType.from_numpy(value.dtype)
-        for name, value in values.items()
-        if getattr(value, "dtype", None) is not None and value.dtype != object
-    }
 
 
 def _listed(names: Sequence[str]) -> str:

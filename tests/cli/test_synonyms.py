@@ -49,7 +49,7 @@ def test_options_that_hints_name_exist() -> None:
         (["simplify", "a.onnx", "b c.onnx"], "hint: graphopt optimize a.onnx 'b c.onnx'"),
         (["Slim", "a.onnx"], "hint: graphopt optimize a.onnx"),
         (["shape_infer", "a.onnx"], "hint: graphopt dump a.onnx"),
-        (["compare", "a.onnx", "b.onnx"], "hint: graphopt verify a.onnx b.onnx"),
+        (["equal", "a.onnx", "b.onnx"], "hint: graphopt verify a.onnx b.onnx"),
         (["visualize"], "hint: graphopt dump --format dot"),
         (["benchmark"], "hint: graphopt bench"),
         (["quantize", "a.onnx"], "onnxruntime.quantization"),

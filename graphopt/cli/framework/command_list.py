@@ -25,6 +25,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Debugging": {
         "doctor": "Show versions, devices, and remedies for faults.",
+        "compare": "Find the first tensor that departs between two models.",
         "bisect": "Find the first rewrite after which a check fails.",
         "reduce": "Shrink a model as long as a check of its result fails.",
         "replay": "Rerun a reproducer of bisect or --save-repro.",

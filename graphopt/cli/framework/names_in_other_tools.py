@@ -79,7 +79,6 @@ COMMANDS: dict[str, str] = {
     # comparison and execution
     "check": "verify",
     "validate": "verify",
-    "compare": "verify",
     "test": "verify",
     "equal": "verify",
     "infer": "run",

@@ -194,6 +194,7 @@ COMMANDS = (
     "run {}",
     "inspect {}",
     "verify {} {}",
+    "compare {} {}",
     "convert {} -o {}.json",
     "profile {} -o {}.profile.json",
     "explain {}",

@@ -1,0 +1,116 @@
+"""graphopt compare: compare the inner tensors of two models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import resolve_options, shared_options
+from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.output.command_output import Output
+from graphopt.cli.views import tensor_comparison as views
+from graphopt.errors import ExitStatus, UsageError
+
+EXAMPLE = """
+graphopt compare model.onnx model.opt.onnx
+graphopt compare model.onnx half.onnx --rtol 1e-2 --atol 1e-2
+graphopt compare model.onnx --other-optimizations default
+graphopt compare model.onnx --device cpu --other-device cuda
+graphopt compare a.onnx b.onnx --input x:x.npy --json
+"""
+
+_LEVELS = click.Choice(["off", "basic", "default"])
+
+
+@command_decorator.command(
+    "compare",
+    example=EXAMPLE,
+    everyday="--optimizations --other-optimizations --device --other-device --rtol --atol --input",
+)
+@click.argument("a", type=reads_model, metavar="A")
+@click.argument("b", type=reads_model, metavar="[B]", required=False)
+@shared_options.group(
+    "Verification",
+    click.option(
+        "--rtol", type=click.FloatRange(0), metavar="R", help="Allowed error relative to an element."
+    ),
+    click.option(
+        "--atol", type=click.FloatRange(0), metavar="R", help="Allowed error relative to the largest element."
+    ),
+    click.option("--exact", is_flag=True, default=None, help="Require identical bits."),
+    click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),
+)
+@shared_options.dim_options
+@shared_options.input_options
+@shared_options.device_options
+@shared_options.group(
+    "Device",
+    click.option("--other-device", metavar="cpu|cuda[:N]", help="Device of B.  [default: --device]"),
+    click.option(
+        "--optimizations",
+        type=_LEVELS,
+        default="off",
+        help="Graph optimizations of onnxruntime.  [default: off]",
+    ),
+    click.option(
+        "--other-optimizations",
+        type=_LEVELS,
+        help="Graph optimizations in the sessions of B.  [default: --optimizations]",
+    ),
+)
+@shared_options.kernel_options
+@shared_options.model_options
+def command(
+    run: Run,
+    a: Path,
+    b: Path | None,
+    rtol: float | None,
+    atol: float | None,
+    other_device: str | None,
+    optimizations: Any,
+    other_optimizations: Any,
+    kernels: bool,
+) -> Output:
+    """Find the first tensor that departs between two models.
+
+    Both run on the same inputs, each on its own inner values, in chunks of nodes that need little memory.
+    Tensors are matched by name, and by the original nodes that a result records. Without B, the sessions of A
+    are compared with those on another device, or with other optimizations of onnxruntime. Exit status 0 if no
+    tensor departs, otherwise 1.
+    """
+    from graphopt import api
+
+    if b is None and other_device is None and other_optimizations in (None, optimizations):
+        raise UsageError(
+            f"nothing to compare {a} with",
+            hint="add a model, --other-device or --other-optimizations",
+        )
+    other = a if b is None else b
+    models = [api.load_model(path) for path in dict.fromkeys((a, other))]  # errors first
+    device = resolve_options.chosen_device(run)
+    with run.console.progress("comparing") as advance:
+        libraries = resolve_options.libraries_of(run, models[-1], device, kernels, advance).paths
+        found = run.compiler.compare(
+            a,
+            other,
+            optimizations=optimizations,
+            other_optimizations=other_optimizations,
+            other_device=other_device,
+            numerics=run.compiler.numerics,
+            rtol=rtol,
+            atol=atol,
+            bits=run.settings.exact,
+            libraries=libraries,
+        )
+    return Output(
+        {"a": str(a), "b": str(other), **found.to_dict()},
+        views.lines(found, (str(a), str(other)), everything=run.verbose > 0),
+        status=ExitStatus.OK if found.is_equal else ExitStatus.VERIFICATION_FAILED,
+        notes=views.notes(found),
+        record=run.record,
+        is_verbose=run.verbose > 0,
+    )
