@@ -38,7 +38,8 @@ def lines(found: TensorComparison, names: tuple[str, str], *, everything: bool =
     for side, name in zip("ab", names, strict=True):
         for kind, value in found.nonfinite[side].items():
             noun = "NaN" if kind == "nan" else "infinity"
-            yield f"  first {noun} in {name}: {value.value} of {value.node}, {counted(value.count, 'element')}"
+            where = f"{value.value} of {value.node}, {counted(value.count, 'element')}"
+            yield f"  first {noun} in {name}: {where}"
     yield ""
     yield Line("relative errors by depth", "title")
     yield _histogram(found)
