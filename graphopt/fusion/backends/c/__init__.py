@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from graphopt.util.disk_store import Store
 
 
-#: Number of kernels per source file. They share the vector math; several files keep all cores busy.
-_KERNELS_PER_FILE = 8
-
-
 @dataclass(frozen=True)
 class CBackend:
     """Kernels in C; see :class:`graphopt.fusion.backend.Backend`."""
@@ -53,9 +49,10 @@ class CBackend:
         levels: Sequence[int] | None = None,
     ) -> Path:
         from graphopt.fusion.backends.c.build_library import build
+        from graphopt.fusion.backends.c.source_file import sources
 
-        sources, count = self._sources(kernels), len(kernels)
-        return build(sources, count, store, compiler=compiler, progress=progress, requested=levels)
+        texts, count = sources(kernels), len(kernels)
+        return build(texts, count, store, compiler=compiler, progress=progress, requested=levels)
 
     def levels(self, requested: Sequence[int] | None = None) -> tuple[int, ...]:
         from graphopt.fusion.backends.c.build_library import levels
@@ -66,12 +63,9 @@ class CBackend:
         self, kernels: Sequence[NativeKernel], store: Store, *, compiler: str | None = None
     ) -> Path | None:
         from graphopt.fusion.backends.c.build_library import find
+        from graphopt.fusion.backends.c.source_file import sources
 
-        return find(self._sources(kernels), len(kernels), store, compiler=compiler)
-
-    def _sources(self, kernels: Sequence[NativeKernel]) -> list[str]:
-        starts = range(0, len(kernels), _KERNELS_PER_FILE)
-        return [self.render(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
+        return find(sources(kernels), len(kernels), store, compiler=compiler)
 
     def describe_compiler(self, compiler: str | None = None) -> str:
         from graphopt.fusion.backends.c.c_compiler import find_compiler

@@ -7,8 +7,8 @@ library, because a session of onnxruntime accepts only one library per domain.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 
@@ -18,10 +18,13 @@ from graphopt.fusion.backend import ProgressCallback
 from graphopt.fusion.backends.c.c_compiler import Compiler, find_compiler, is_x86
 from graphopt.process.stoppable_calls import run_all
 from graphopt.util.disk_store import Store, key_of
+from graphopt.util.lazy_dataclass import dataclass
 
 _KIND, _FORM = "kernels", 1
 _LIBRARY = "kernels.so"
-_RUNTIME = ("runtime.c", "runtime.h", "abi.h", "levels.h", "packed.h")
+#: Files of the runtime, and those of them that are compiled.
+_COMPILED = ("registration.c", "calls.c", "cpu.c")
+_RUNTIME = (*_COMPILED, "runtime.h", "operators.h", "abi.h", "levels.h", "packed.h")
 #: Timeout of a compiler call, in seconds.
 _TIMEOUT = 300.0
 #: Magic numbers of shared libraries on Linux and macOS.
@@ -40,16 +43,24 @@ def build(
     """The library of ``sources``; see :meth:`graphopt.fusion.backend.Backend.build`."""
     if count < 1:
         raise ValueError("a library has at least one kernel")
-    plan = Plan(tuple(sources), count, find_compiler(compiler), levels(requested))
+    return stored(Plan(tuple(sources), count, find_compiler(compiler), levels(requested)), store, progress)
+
+
+def stored(plan: Plan, store: Store, progress: ProgressCallback | None = None) -> Path:
+    """The library of ``plan``, from ``store`` or built; errors like :func:`build`."""
     return store.folder(_KIND, plan.key(), lambda folder: _fill(folder, plan, progress)) / _LIBRARY
 
 
 def find(sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None) -> Path | None:
     """The library of ``sources`` if it is in ``store``."""
-    key = Plan(tuple(sources), count, find_compiler(compiler), levels()).key()
-    if all(entry.key != key for entry in store.entries(_KIND)):
-        return None
-    return build(sources, count, store, compiler=compiler)
+    plan = Plan(tuple(sources), count, find_compiler(compiler), levels())
+    return stored(plan, store) if is_stored(plan, store) else None
+
+
+def is_stored(plan: Plan, store: Store) -> bool:
+    """Whether ``store`` has the library of ``plan``."""
+    key = plan.key()
+    return any(entry.key == key for entry in store.entries(_KIND))
 
 
 def levels(requested: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -59,11 +70,29 @@ def levels(requested: Sequence[int] | None = None) -> tuple[int, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Provider:
+    """Kernels for another execution provider, in the same library as those for CPUs.
+
+    Attributes:
+        name: its ``go_provider`` (``operators.h``).
+        count: number of kernels.
+        files: files by name; those ending in ``.c`` are compiled.
+        lines: further lines of ``library.h``.
+    """
+
+    name: str
+    count: int
+    files: Mapping[str, str | bytes]
+    lines: str = ""
+
+
 class Plan:
     """The files and compiler calls of a library.
 
     Args:
         more: further arguments for compiling and linking.
+        providers: kernels for other execution providers.
     """
 
     def __init__(
@@ -73,12 +102,16 @@ class Plan:
         compiler: Compiler,
         levels: tuple[int, ...],
         more: tuple[str, ...] = (),
+        providers: tuple[Provider, ...] = (),
     ) -> None:
         self.compiler = compiler
         self._levels, self._count, self._more = levels, count, more
-        package = resources.files(__package__) / "runtime"
-        self._files = {name: package.joinpath(name).read_text(encoding="utf-8") for name in _RUNTIME}
-        self._files["library.h"] = self._list(len(sources))
+        self._files: dict[str, str | bytes] = dict(runtime_files())
+        self._compiled = list(_COMPILED)
+        for provider in providers:
+            self._files |= provider.files
+            self._compiled += [name for name in provider.files if name.endswith(".c")]
+        self._files["library.h"] = self._list(len(sources), providers)
         self._files |= {f"unit{unit}.c": text for unit, text in enumerate(sources)}
 
     def key(self) -> str:
@@ -91,8 +124,8 @@ class Plan:
     def make(self, folder: Path, target: Path, progress: ProgressCallback | None = None) -> None:
         """Write the library to ``target``, with temporary files in ``folder``."""
         try:
-            for name, text in self._files.items():
-                (folder / name).write_text(text, encoding="utf-8")
+            for name, content in self._files.items():
+                (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         except OSError as error:
             raise unwritable(folder, error) from error
         calls = self._compilations()
@@ -112,23 +145,43 @@ class Plan:
         count = sum(name.startswith("unit") for name in self._files)
         return [(level, unit) for level in self._levels for unit in range(count)]
 
-    def _list(self, units: int) -> str:
+    def _list(self, units: int, providers: Sequence[Provider]) -> str:
         pairs = " ".join(f"each({level}, {unit})" for level in self._levels for unit in range(units))
-        kernels = " ".join(f"each({number})" for number in range(self._count))
-        return f"#define GO_UNITS(each) {pairs}\n#define GO_PLACES(each) {kernels}\n"
+        names = " ".join(f"each({name})" for name in ("go_cpu", *(provider.name for provider in providers)))
+        count = self._count + sum(provider.count for provider in providers)
+        kernels = " ".join(f"each({number})" for number in range(count))
+        lines = [
+            f"#define GO_PROVIDERS(each) {names}",
+            f"#define GO_PLACES(each) {kernels}",
+            f"#define GO_UNITS(each) {pairs}",
+            f"#define GO_CPU_COUNT {self._count}",
+            *(provider.lines for provider in providers),
+        ]
+        return "\n".join(lines) + "\n"
 
     def _compilations(self) -> list[list[str]]:
         """Arguments of each compiler call; relative paths, so that libraries contain no absolute paths."""
         common = [*self.compiler.compile(), *self._more, "-c"]
-        calls = [[*common, *self.compiler.level(0), "runtime.c", "-o", "runtime.o"]]
+        calls = [[*common, *self.compiler.level(0), name, "-o", _object(name)] for name in self._compiled]
         for level, unit in self._units():
             names = [f"-DGO_LEVEL={level}", f"-DGO_UNIT={unit}", f"unit{unit}.c", "-o", f"v{level}u{unit}.o"]
             calls.append([*common, *self.compiler.level(level), *names])
         return calls
 
     def _linking(self, target: str) -> list[str]:
-        objects = ["runtime.o", *(f"v{level}u{unit}.o" for level, unit in self._units())]
+        objects = [*map(_object, self._compiled), *(f"v{level}u{unit}.o" for level, unit in self._units())]
         return [*self.compiler.link(), *self._more, *objects, *self.compiler.libraries(), "-o", target]
+
+
+def _object(name: str) -> str:
+    return f"{name.removesuffix('.c')}.o"
+
+
+@cache
+def runtime_files() -> dict[str, str]:
+    """The files of the runtime, by name."""
+    folder = resources.files(__package__) / "runtime"
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _RUNTIME}
 
 
 def _fill(folder: Path, plan: Plan, progress: ProgressCallback | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.kernel_printer import input_checks, size_definitions
+from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
 from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import Schedule
 from graphopt.fusion.backends.c.size_variables import SizeVariables

@@ -22,7 +22,7 @@ class Lanes(Enum):
 
 def preamble(used: list[Lanes]) -> str:
     """The text before the kernels."""
-    parts = ['#include "runtime.h"\n', header("level.h"), header("bounds.h"), header("scalars.h")]
+    parts = ['#include "runtime.h"\n', *map(header, ("level.h", "bounds.h", "chunks.h", "scalars.h"))]
     for lanes in used:
         whole = lanes is Lanes.BYTES
         parts.append(f"#define GO_SET _{lanes.value}\n")

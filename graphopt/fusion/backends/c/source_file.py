@@ -14,8 +14,17 @@ from graphopt.fusion.backends.c.kernel_printer import kernel_text
 from graphopt.fusion.backends.c.preamble import Lanes, header, preamble
 from graphopt.fusion.backends.c.schedule import lanes
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter, printer_for
-from graphopt.fusion.loops.ir import Element, Kernel
+from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.template_kernel import NativeKernel, TemplateKernel
+
+#: Number of kernels per source file. They share the vector math; several files keep all cores busy.
+_KERNELS_PER_FILE = 8
+
+
+def sources(kernels: Sequence[NativeKernel]) -> list[str]:
+    """The C files of a library with ``kernels``; errors like :func:`source`."""
+    starts = range(0, len(kernels), _KERNELS_PER_FILE)
+    return [source(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 
 
 def source(kernels: Sequence[NativeKernel]) -> str:
@@ -53,19 +62,11 @@ def _lanes(kernel: NativeKernel) -> set[Lanes]:
 def _table(kernels: Sequence[NativeKernel], printers: Mapping[str, TemplatePrinter]) -> str:
     lines, rows = [], []
     for kernel in kernels:
-        name = kernel.name
-        ports = {"inputs": kernel.inputs, "outputs": kernel.outputs}
-        for kind, of in ports.items():
-            lines.append(_ints(f"{name}_{kind}", [_number(port.element) for port in of]))
-        constants, count = printers[name].table() if name in printers else ("", 0)
+        constants, count = printers[kernel.name].table() if kernel.name in printers else ("", 0)
         lines += [constants] if constants else []
-        pairs = [index for pair in kernel.in_place for index in pair]
-        lines.append(_ints(f"{name}_in_place", pairs))
-        rows.append(
-            f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
-            f"{len(kernel.in_place)}, {name}_in_place, {name}_main, "
-            f"{count}, {f'{name}_constants' if count else 'NULL'}}},"
-        )
+        more, row = table_entry(kernel, count)
+        lines += more
+        rows.append(row)
     lines.append("extern const go_kernel GO_NAME(go_kernels)[];")
     lines.append("extern const int GO_NAME(go_kernel_count);")
     lines.append("const go_kernel GO_NAME(go_kernels)[] = {")
@@ -75,9 +76,25 @@ def _table(kernels: Sequence[NativeKernel], printers: Mapping[str, TemplatePrint
     return "\n".join(lines) + "\n"
 
 
+def table_entry(kernel: NativeKernel, constants: int = 0) -> tuple[list[str], str]:
+    """Definitions for the ``go_kernel`` of ``kernel``, and its initializer.
+
+    Args:
+        constants: number of the elements of ``NAME_constants``.
+    """
+    name = kernel.name
+    lines = [
+        _ints(f"{name}_{kind}", [port.element.value for port in ports])
+        for kind, ports in (("inputs", kernel.inputs), ("outputs", kernel.outputs))
+    ]
+    lines.append(_ints(f"{name}_in_place", [index for pair in kernel.in_place for index in pair]))
+    row = (
+        f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
+        f"{len(kernel.in_place)}, {name}_in_place, {name}_main, "
+        f"{constants}, {f'{name}_constants' if constants else 'NULL'}}},"
+    )
+    return lines, row
+
+
 def _ints(name: str, values: list[int]) -> str:
     return f"static const int {name}[] = {{{', '.join(map(str, values)) or '0'}}};"
-
-
-def _number(element: Element) -> int:
-    return element.value

@@ -4,7 +4,7 @@
    The functions are in a table, OrtApi, to which versions only append: a slot never moves.
    The numbers below are those of onnxruntime 1.17 (API version 17, the order of `ort_api_1_to_17` in
    onnxruntime_c_api.cc, whose assertions fix slots 101, 118, 124 ... 266), and were compared with the headers of
-   versions 14 to 29. */
+   versions 14 to 29. Kernels for CUDA also use two slots of version 18, whose last one is 279. */
 #ifndef GRAPHOPT_ABI_H
 #define GRAPHOPT_ABI_H
 
@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 #define GO_OLDEST_API 17 /* KernelContext_ParallelFor came with it */
-#define GO_NEWEST_API 18 /* GetMayInplace came with it; nothing newer is used */
+#define GO_NEWEST_API 18 /* GetMayInplace and KernelContext_GetScratchBuffer came with it; nothing newer is used */
 
 typedef void (*go_slot)(void);
 typedef struct OrtApi {
-  go_slot slots[275];
+  go_slot slots[280]; /* as many as the version has; 276 in version 17 */
 } OrtApi;
 typedef struct OrtApiBase {
   const OrtApi *(*GetApi)(uint32_t version); /* NULL if the host is older than that */
@@ -31,6 +31,8 @@ typedef struct OrtKernelContext OrtKernelContext;
 typedef struct OrtValue OrtValue;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtCustomOp OrtCustomOp;
+typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtMemoryInfo OrtMemoryInfo;
 
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 }; /* of OrtErrorCode */
 
@@ -44,16 +46,24 @@ enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 }; /* of OrtErrorCode */
   each(61, GetDimensionsCount, OrtStatus *, (const OrtTensorTypeAndShapeInfo *info, size_t *rank))                   \
   each(62, GetDimensions, OrtStatus *, (const OrtTensorTypeAndShapeInfo *info, int64_t *dims, size_t rank))          \
   each(65, GetTensorTypeAndShape, OrtStatus *, (const OrtValue *value, OrtTensorTypeAndShapeInfo **info))            \
+  each(72, MemoryInfoGetId, OrtStatus *, (const OrtMemoryInfo *info, int *id))                                       \
+  each(76, AllocatorFree, OrtStatus *, (OrtAllocator * allocator, void *memory))                                     \
+  each(77, AllocatorGetInfo, OrtStatus *, (const OrtAllocator *allocator, const OrtMemoryInfo **info))               \
   each(90, KernelContext_GetInput, OrtStatus *, (const OrtKernelContext *run, size_t index, const OrtValue **value)) \
   each(91, KernelContext_GetOutput, OrtStatus *,                                                                     \
        (OrtKernelContext * run, size_t index, const int64_t *dims, size_t rank, OrtValue **value))                   \
   each(93, ReleaseStatus, void, (OrtStatus * status))                                                                \
   each(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo * info))                                  \
   each(101, ReleaseCustomOpDomain, void, (OrtCustomOpDomain * domain))                                               \
+  each(132, ReleaseAllocator, void, (OrtAllocator * allocator))                                                      \
+  each(193, KernelContext_GetGPUComputeStream, OrtStatus *, (const OrtKernelContext *run, void **stream))            \
   each(249, KernelInfoGetConstantInput_tensor, OrtStatus *,                                                          \
        (const OrtKernelInfo *info, size_t index, int *is_constant, const OrtValue **value))                          \
   each(274, KernelContext_ParallelFor, OrtStatus *,                                                                  \
-       (const OrtKernelContext *run, void (*body)(void *, size_t), size_t count, size_t batches, void *data))
+       (const OrtKernelContext *run, void (*body)(void *, size_t), size_t count, size_t batches, void *data))        \
+  each(277, KernelContext_GetScratchBuffer, OrtStatus *,                                                             \
+       (const OrtKernelContext *run, const OrtMemoryInfo *info, size_t bytes, void **memory))                        \
+  each(278, KernelInfoGetAllocator, OrtStatus *, (const OrtKernelInfo *info, int type, OrtAllocator **allocator))
 
 #define GO_DECLARE(slot, name, result, arguments) \
   enum { go_slot_##name = slot };                 \

@@ -137,7 +137,7 @@ def test_full_disk_is_a_resource_limit(tmp_path):
 def test_failure_stops_running_compilations(tmp_path):
     start = time.monotonic()
     with pytest.raises(RuntimeFailure, match="can't compile"):
-        made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *runtime.c*) exit 1;; esac\nsleep 100'))
+        made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *registration.c*) exit 1;; esac\nsleep 100'))
     assert time.monotonic() - start < 20
 
 
@@ -149,7 +149,7 @@ def _interrupt_after(file):
 
 
 @posix
-@pytest.mark.parametrize("call", ["runtime.c", "-shared"])
+@pytest.mark.parametrize("call", ["registration.c", "-shared"])
 def test_interrupt_stops_running_compilations(tmp_path, call):
     begun = tmp_path / "begun"
     body = f'case "$*" in *{call}*) touch {begun}; sleep 100;; esac'
