@@ -13,7 +13,7 @@ from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import Backend, ProgressCallback, backend_or_host
 from graphopt.fusion.group_functions import Group, groups_of
 from graphopt.fusion.group_signature import Tensor
-from graphopt.fusion.kernel_library import SUFFIXES, writing_library
+from graphopt.fusion.kernel_library import SUFFIXES, without_unsupported_kernel, writing_library
 from graphopt.fusion.template_kernel import NativeKernel
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
@@ -56,7 +56,9 @@ class Inventory:
             attempt = prepare(settings, pipeline="native").on(model)
             with context_for(model, attempt.options) as cx:
                 attempt.pipeline.run(model, cx)
-        return cls(tuple(groups_of(model)), proposed, settings, backend_or_host(device))
+        backend = backend_or_host(device)
+        groups = tuple(without_unsupported_kernel(group, backend) for group in groups_of(model))
+        return cls(groups, proposed, settings, backend)
 
     def __repr__(self) -> str:
         groups, kernels = counted(len(self.groups), "group"), counted(len(self.kernels), "kernel")

@@ -82,7 +82,7 @@ def libraries_for(
     if backend is None:
         return Libraries()
     try:
-        groups = [_without_unsupported_kernel(group, backend) for group in groups_of(model)]
+        groups = [without_unsupported_kernel(group, backend) for group in groups_of(model)]
     except InvalidModel as error:
         return Libraries(remarks=(f"kernels were not built: {error.message}",))
     remarks = [_missing(groups)] if any(group.kernel is None for group in groups) else []
@@ -143,7 +143,7 @@ def common_library(
     groups: dict[str, Group] = {}
     for model in models:
         for group in groups_of(model):
-            groups.setdefault(group.name, _without_unsupported_kernel(group, backend))
+            groups.setdefault(group.name, without_unsupported_kernel(group, backend))
     kernels = [group.kernel for group in groups.values() if group.kernel is not None]
     remarks = [_missing([*groups.values()])] if len(kernels) < len(groups) else []
     if not kernels:
@@ -213,7 +213,7 @@ def _with_groups(model: ir.Model, names: Container[str]) -> ir.Model:
     return found
 
 
-def _without_unsupported_kernel(group: Group, backend: Backend) -> Group:
+def without_unsupported_kernel(group: Group, backend: Backend) -> Group:
     """``group``, without its kernel if ``backend`` does not support it."""
     reason = None if group.kernel is None else backend.features.unsupported_part(group.kernel)
     return group if reason is None else replace(group, kernel=None, reason=reason)

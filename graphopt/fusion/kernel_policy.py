@@ -11,6 +11,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import Context
+from graphopt.fusion.backend import backend_for
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.lower_partition import lower_partition
 from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
@@ -32,7 +33,7 @@ from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Fused operators of onnxruntime that are slower than kernels, by measured factors of 1.1 to 1.7.
+#: Fused operators of onnxruntime that are slower than kernels on CPUs, by measured factors of 1.1 to 1.7.
 _SLOW = frozenset({"BiasGelu", "FastGelu"})
 #: Number of elements below which memory traffic counts as free.
 _FEW = 64
@@ -94,8 +95,16 @@ class FusionPolicy:
     def size(self, nodes: Sequence[ir.Node]) -> int:
         """The size of a group, exact up to the minimum; a node that is faster as a kernel counts as two."""
         counted = executed([node for node in nodes if not traits.is_alias(node)], self.minimum)
-        counted += sum(node.op_type in _SLOW for node in nodes)
+        counted += sum(map(self._is_slow, nodes))
         return counted + 1 if counted < self.minimum and self._is_faster_alone(nodes) else counted
+
+    @property
+    def _is_host(self) -> bool:
+        return self.cx.options.device.capabilities.is_host
+
+    def _is_slow(self, node: ir.Node) -> bool:
+        """Whether ``node`` is a fused operator of onnxruntime that is slower than a kernel."""
+        return self._is_host and node.op_type in _SLOW
 
     def _is_faster_alone(self, nodes: Sequence[ir.Node]) -> bool:
         """Whether ``nodes`` are moves and one node that is faster as a kernel by the table of costs."""
@@ -144,6 +153,9 @@ class FusionPolicy:
 
         Loop nests may compute the nodes next to a template whose group is refused.
         """
+        backend = backend_for(self.cx.options.device)
+        if backend is not None and match.template not in backend.features.templates:
+            return f"no template {match.template!r} on this device"
         if multiplies_dequantized(match.operands):
             return "onnxruntime computes it on quantized values"
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):
@@ -194,14 +206,15 @@ class FusionPolicy:
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements"
         before, after = self._traffic(nodes, inputs, outputs, self._bytes)
-        slow = self._is_faster_alone(nodes) or any(node.op_type in _SLOW for node in nodes)
+        slow = self._is_faster_alone(nodes) or any(map(self._is_slow, nodes))
         if after > before * _SHARE and not slow:
             return "its group saves too little memory traffic"
-        if is_widened(inputs, outputs, self.cx):
+        if self._is_host and is_widened(inputs, outputs, self.cx):
             return "onnxruntime keeps its operands in single precision"
         if is_builtin(nodes, inputs, self.cx):
             return "onnxruntime fuses its group into an operator that is as fast"
-        if not self._is_faster_alone(nodes) and not any(self._reduces(node) for node in nodes):
+        reduces = any(self._reduces(node) for node in nodes)
+        if self._is_host and not self._is_faster_alone(nodes) and not reduces:
             neighbour = adjacent_convolution(nodes)
             if neighbour is not None:
                 return f"a kernel next to {neighbour} breaks onnxruntime's layout of convolutions"

@@ -96,7 +96,7 @@ _CAPABILITIES = {
         "CUDAExecutionProvider",
         False,
         False,
-        False,
+        True,
         False,
         tf32=True,
         matrix_units=TENSOR_CORES,

@@ -29,8 +29,8 @@ _SPINNING = "session.intra_op.allow_spinning"
 _NOT_STORED = ("libraries", "cpu_level", "remark")
 #: Maximum number of optimizer names read from a file: onnxruntime has about 200.
 _MOST_DISABLED = 1000
-#: Protects setting the CPU level of a library and registering it: the level is global to the process.
-_level_lock = threading.Lock()
+#: Protects setting the switches of a library and registering it: switches are global to the process.
+_switch_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class SessionChoice:
         spinning: whether idle threads spin until the next operator.
         arena: whether CPU memory is kept for the next run.
         disabled: names of onnxruntime's own optimizers that do not run.
-        libraries: paths of shared libraries with operators for the CPU, in separate domains: onnxruntime
-            rejects two libraries with the same domain.
+        libraries: paths of shared libraries with operators, in separate domains: onnxruntime rejects two
+            libraries with the same domain.
         cpu_level: the x86-64 level (2, 3 or 4) of the kernels in graphopt's libraries; ``None`` for the
             highest level of the CPU.
         remark: explanation if the options differ from the stored options; informative only.
@@ -98,7 +98,7 @@ class SessionChoice:
             options.enable_cpu_mem_arena = False
         if device.capabilities.loads_libraries:
             for path in self.libraries:
-                _register(options, os.path.abspath(path), self.cpu_level)
+                _register(options, os.path.abspath(path), self.cpu_level, device)
 
     def python(self) -> Iterator[str]:
         """Lines of Python that create such a session, for use without graphopt."""
@@ -153,16 +153,19 @@ def _with_folder(path: str) -> str:
     return path if os.path.dirname(path) else os.path.join(".", path)
 
 
-def _register(options: SessionOptions, path: str, level: int | None) -> None:
+def _register(options: SessionOptions, path: str, level: int | None, device: Device) -> None:
     import ctypes
 
     name = os.path.basename(path)
     try:
-        with _level_lock:
+        with _switch_lock:
             # ctypes never unloads a library, so it outlives all sessions and their results
-            set_level = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
-            if set_level is not None:
-                set_level(ctypes.c_int(-1 if level is None else level))
+            library = ctypes.CDLL(path)
+            switches = {"set_cpu_level": -1 if level is None else level, "use_cuda": device.kind == "cuda"}
+            for name, value in switches.items():
+                switch = getattr(library, f"graphopt_{name}", None)
+                if switch is not None:
+                    switch(ctypes.c_int(value))
             options.register_custom_ops_library(utf8_path(path))
     except OSError as error:
         raise RuntimeFailure(f"can't load the library {name}: {error}") from error

@@ -217,11 +217,14 @@ def template_subjects(
 ) -> list[Subject]:
     """The subjects for the templates of ``cases`` that exist; their kernels are built for the first of them.
 
+    A back end without templates has no subjects.
+
     Raises (when the first models are made):
         NoCompiler: no C compiler was found.
         RuntimeFailure: the compiler fails.
     """
-    models = {case: found for case in cases if (found := _with_templates(case))}
+    supported = cases if backend.features.templates else ()
+    models = {case: found for case in supported if (found := _with_templates(case))}
 
     @cache
     def built() -> tuple[dict[tuple[TemplateCase, int], bytes], SessionChoice]:
