@@ -162,8 +162,8 @@ def _register(options: SessionOptions, path: str, level: int | None, device: Dev
             # ctypes never unloads a library, so it outlives all sessions and their results
             library = ctypes.CDLL(path)
             switches = {"set_cpu_level": -1 if level is None else level, "use_cuda": device.kind == "cuda"}
-            for name, value in switches.items():
-                switch = getattr(library, f"graphopt_{name}", None)
+            for key, value in switches.items():
+                switch = getattr(library, f"graphopt_{key}", None)
                 if switch is not None:
                     switch(ctypes.c_int(value))
             options.register_custom_ops_library(utf8_path(path))
