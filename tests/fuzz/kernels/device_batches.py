@@ -47,7 +47,7 @@ def examine(seeds: Sequence[int], folder: Path, opencl: bool) -> Findings:
         findings.left += sum(node.domain == "" for node in model.graph.node)
         without = sessions_without(graph)
         try:
-            judge(name, graph, without, partial(_run, model, kernels, device), findings)
+            judge(name, graph, without, partial(run_model, model, kernels, device), findings)
         except RuntimeFailure as failure:
             if without:
                 findings.faults.append(f"{name}: {failure}")
@@ -56,7 +56,7 @@ def examine(seeds: Sequence[int], folder: Path, opencl: bool) -> Findings:
     return findings
 
 
-def _run(
+def run_model(
     model: onnx.ModelProto, kernels: Mapping[str, Kernel], device: Device, feeds: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """The outputs of ``model``."""

@@ -34,7 +34,9 @@ _FLOATS = {
     "min": "go_min_f32({0}, {1})", "max": "go_max_f32({0}, {1})", "neg": "(-{0})", "abs": "go_abs_f32({0})",
     "fmod": "go_fmod({0}, {1})", "pow": "go_pow({0}, {1})",
     **{name: f"go_{name}({{0}})" for name in _FUNCTIONS},
-    "isnan": "({0} != {0})", "isinf": "(go_abs_f32({0}) == GO_INFINITY)", **_COMPARISONS,
+    "isnan": "({0} != {0})",
+    "isinf": "(go_abs_f32({0}) == GO_INFINITY)",
+    **_COMPARISONS,
 }  # fmt: skip
 _INTS = {
     "add": "({t})(({u}){0} + ({u}){1})", "sub": "({t})(({u}){0} - ({u}){1})",

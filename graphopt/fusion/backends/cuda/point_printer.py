@@ -141,16 +141,17 @@ class PointPrinter:
     def define_wide(self) -> None:
         """Define whether all pointers and sizes allow wide accesses."""
         aligned: dict[str, int] = {}
-        multiples: set[Size] = set()
+        multiples: dict[Size, None] = {}
         units = self.schedule.units
         for access in self.accesses:
             if access.wide:
                 width = min(units * access.memory.bytes, _WIDEST)
                 aligned[access.tensor] = max(width, aligned.get(access.tensor, 1))
                 apart = [s for loop, s in enumerate(access.place.strides) if loop != self.schedule.vector]
-                multiples |= {size for size in (*apart, *access.place.offsets) if size.factor % units}
+                sizes = (*apart, *access.place.offsets)
+                multiples |= dict.fromkeys(size for size in sizes if size.factor % units)
         checks = [f"GO_ADDRESS({name}) % {width} == 0" for name, width in aligned.items()]
-        checks += sorted(f"{self.sizes.c(size)} % {units} == 0" for size in multiples)
+        checks += [f"{self.sizes.c(size)} % {units} == 0" for size in multiples]
         self.line(f"const bool wide = {' && '.join(checks) or 'true'};")
 
     # Points

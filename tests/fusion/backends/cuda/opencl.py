@@ -46,7 +46,7 @@ class OpenCL:
         self.queue = pyopencl.CommandQueue(self.context)
         text = module_text(Dialect.OPENCL, [device_kernel(kernel).text for kernel in kernels])
         # Most of the time is compilation.
-        options = ["-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable"]
+        options = ["-cl-fp32-correctly-rounded-divide-sqrt", "-cl-opt-disable", "-w"]
         self.program = pyopencl.Program(self.context, text).build(options=options)
         self.functions = {item.function_name: item for item in self.program.all_kernels()}
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from graphopt.fusion.backends.cuda.device_printer import device_kernel
-from graphopt.fusion.backends.cuda.dialect import Dialect, module_text
+from graphopt.fusion.backends.cuda.nvrtc import Target
 from graphopt.fusion.loops.ir import Element, Kernel, Size
+from tests.fusion.backends.cuda.compiled import images, needs_nvrtc
 from tests.fusion.backends.cuda.device_kernels import (
     column_sums,
     concatenation,
@@ -18,11 +18,10 @@ from tests.fusion.backends.cuda.device_kernels import (
     softmax,
     transposed,
 )
-from tests.fusion.backends.cuda.nvrtc import compile_cuda, missing
-from tests.fusion.backends.pattern_kernels import KERNELS, PIXELS, SWISH, M, N
+from tests.fusion.backends.pattern_kernels import KERNELS, SWISH, M, N
 from tests.fuzz.kernels.random_kernels import Generator
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+pytestmark = needs_nvrtc
 
 TYPICAL = [
     *KERNELS,
@@ -35,28 +34,21 @@ TYPICAL = [
     transposed("transposed_f32", Element.F32),
     *(shifted(f"shifted_{element.name.lower()}", element) for element in Element),
 ]
+ENDS = [Target(75), Target(90)]
 
 
-def source(*kernels: Kernel) -> str:
-    return module_text(Dialect.CUDA, [device_kernel(kernel).text for kernel in kernels])
+@pytest.mark.parametrize("target", ENDS, ids=str)
+def test_typical_kernels_compile_without_spills(target: Target) -> None:
+    resources = images(TYPICAL, target).resources
+    assert len(resources) > len(TYPICAL)
+    assert all(each.spill_stores == each.spill_loads == 0 for each in resources.values())
+    assert max(each.registers for each in resources.values()) <= 64
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-def test_typical_kernels_compile_without_spills(architecture: str) -> None:
-    code, log = compile_cuda(source(*TYPICAL), architecture)
-    assert code
-    assert "warning" not in log
-    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    assert set(spills) == {("0", "0")}
-    assert max(int(count) for count in re.findall(r"Used (\d+) registers", log)) <= 64
-
-
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-def test_random_kernels_compile(architecture: str) -> None:
+@pytest.mark.parametrize("target", ENDS, ids=str)
+def test_random_kernels_compile(target: Target) -> None:
     kernels = [Generator(seed).kernel() for seed in range(8)]
-    code, log = compile_cuda(source(*kernels), architecture)
-    assert code
-    assert "warning" not in log
+    assert len(images(kernels, target).resources) >= len(kernels)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +61,10 @@ def test_random_kernels_compile(architecture: str) -> None:
     ],
 )
 def test_aligned_accesses_have_128_bits(kernel: Kernel, wide: set[str]) -> None:
-    code, _ = compile_cuda(source(kernel), "compute_90")
-    assert set(re.findall(r"(?:ld|st)\.global(?:\.nc)?\.v\d\.\w+", code.decode())) == wide
+    code = images([kernel], Target(90, ptx=True)).code.decode()
+    assert set(re.findall(r"(?:ld|st)\.global(?:\.nc)?\.v\d\.\w+", code)) == wide
 
 
-def test_halves_of_pixels_are_converted_by_instructions() -> None:
-    code, _ = compile_cuda(source(PIXELS, transposed("halves", Element.F16)), "compute_90")
+def test_halves_are_converted_by_instructions() -> None:
+    code = images([transposed("halves", Element.F16)], Target(90, ptx=True)).code
     assert b"cvt.f32.f16" in code and b"cvt.rn.f16.f32" in code
