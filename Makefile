@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 JOBS   ?= 2
 MODELS ?=
+DEVICE ?= cuda
 # The build of onnxruntime: gpu (it also runs on CPUs), or cpu, which is 270 MB smaller; later runs keep the build of .venv.
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
@@ -30,7 +31,7 @@ help:
 	@echo "make dist       build the sdist and the wheel, and test each in a fresh environment"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
-	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
+	@echo "make gpu-check  errors, bandwidth and latency on the CUDA provider in 8 minutes (DEVICE=cpu: a rehearsal; MODELS=DIR)"
 	@echo "make lock       update the pinned versions of the development environment"
 	@echo "make clean      remove all created files"
 
@@ -95,7 +96,8 @@ bench-specialize: installed-dev
 
 # Installs nothing: it also runs on a GPU machine that no package registry can be reached from.
 gpu-check:
-	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py
+	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check --device $(DEVICE) \
+	  --out "$(or $(OUT),build/gpu-check)" $(if $(MODELS),--models "$(MODELS)")
 
 lock: installed-dev
 	$(PIP) install -q pip-tools

@@ -47,6 +47,15 @@ class Case:
         return self.path.stem
 
 
+def manifest_cases(folder: Path, manifest: Path | None = None) -> list[Case]:
+    """The models of a manifest, by default ``manifest.json`` of ``folder``; without one, all of them."""
+    manifest = manifest or folder / "manifest.json"
+    if manifest.is_file():
+        entries = json.loads(manifest.read_text(encoding="utf-8"))
+        return [Case(folder / entry["file"], entry) for entry in entries]
+    return [Case(path, entry_of(path)) for path in sorted(folder.glob("*.onnx"))]
+
+
 def cases(options: argparse.Namespace, scratch: Path) -> list[Case]:
     """The models given on the command line; by default the samples, rebuilt."""
     folder: Path | None = options.models
@@ -54,12 +63,7 @@ def cases(options: argparse.Namespace, scratch: Path) -> list[Case]:
         folder = scratch / "samples"
         build = [sys.executable, str(ROOT / "samples" / "models.py"), "--out", str(folder)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-    manifest = options.manifest or folder / "manifest.json"
-    if manifest.is_file():
-        entries = json.loads(manifest.read_text(encoding="utf-8"))
-        found = [Case(folder / entry["file"], entry) for entry in entries]
-    else:
-        found = [Case(path, entry_of(path)) for path in sorted(folder.glob("*.onnx"))]
+    found = manifest_cases(folder, options.manifest)
     chosen = [case for case in found if re.search(options.only, case.name)]
     if not chosen:
         sys.exit(f"no model to measure in {folder}" + (f" matches {options.only!r}" if options.only else ""))

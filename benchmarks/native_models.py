@@ -10,9 +10,10 @@ import onnx
 
 from graphopt import config, ir
 from graphopt.context import context_for
-from graphopt.fusion.backends.c import BACKEND
+from graphopt.fusion.backend import backend_for
 from graphopt.fusion.group_functions import groups_of
 from graphopt.optimization_attempt import prepare
+from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.disk_store import Store
 
@@ -30,12 +31,25 @@ class Native:
     groups: list[str]
 
 
-def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> list[Native]:
-    """The models after ``pipeline``, and one library with all their kernels."""
+def natives(
+    models: Sequence[onnx.ModelProto],
+    pipeline: str,
+    folder: Path,
+    device: Device = CPU,
+    levels: Sequence[int] | None = None,
+) -> list[Native]:
+    """The models after ``pipeline``, and one library with all their kernels for ``device``.
+
+    Args:
+        folder: a folder for the store of libraries.
+        levels: the CPU levels of the kernels; by default all.
+    """
+    backend = backend_for(device)
+    assert backend is not None, f"no kernels for {device}"
     made = []
     for proto in models:
         model = ir.from_proto(proto)
-        attempt = prepare(config.current(), pipeline=pipeline).on(model)
+        attempt = prepare(config.current(), pipeline=pipeline, device=device).on(model)
         with context_for(model, attempt.options) as cx:  # without a library for each model
             attempt.pipeline.run(model, cx)
         made.append(model)
@@ -43,7 +57,7 @@ def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> l
     kernels = {group.name: group.kernel for found in groups for group in found if group.kernel is not None}
     libraries: tuple[str, ...] = ()
     if kernels:
-        libraries = (str(BACKEND.build(list(kernels.values()), Store(folder))),)
+        libraries = (str(backend.build(list(kernels.values()), Store(folder), levels=levels)),)
     return [
         Native(
             ir.to_bytes(model),

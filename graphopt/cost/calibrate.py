@@ -14,14 +14,13 @@ from dataclasses import field
 
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.cost_model import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
-from graphopt.cost.select_table import runtime_version
+from graphopt.cost.select_table import hardware, runtime_version
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.process.child import Child
 from graphopt.timing import ratios
 from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
 from graphopt.timing.bench import cuda_options
-from graphopt.util.cpu_features import processor
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_seconds
 
@@ -144,8 +143,9 @@ def calibrate(
     grids = tuple(_grids(points, found))
     if not grids:
         raise RuntimeFailure(f"nothing could be measured on {device}")
-    effort = f"{counted(threads, 'thread')}, {counted(passes, 'pass', 'passes')}"
-    where = f"{processor()}, onnxruntime {runtime_version()}, {effort}"
+    effort = [counted(threads, "thread")] if device.capabilities.is_host else []
+    effort.append(counted(passes, "pass", "passes"))
+    where = ", ".join([hardware(device), f"onnxruntime {runtime_version()}", *effort])
     return Costs(f"figures calibrated on this machine for {device}", device.kind, where, grids, passes)
 
 

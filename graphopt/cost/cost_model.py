@@ -30,7 +30,7 @@ LEAST_GAIN = 0.98
 #: for a claim.
 ENOUGH_PASSES = 5
 #: Operators whose figures no rule uses, and whether rules use the operators. Most of these operators compute
-#: less than the replaced nodes.
+#: less than the replaced nodes; onnxruntime itself creates BiasSoftmax on CUDA.
 UNUSED_FIGURES = {
     "LayerNormalization": "used anyway",
     "RMSNormalization": "used anyway",
@@ -39,6 +39,8 @@ UNUSED_FIGURES = {
     "FastGelu": "used anyway",
     "QuickGelu": "used anyway",
     "GroupNormalization": "never used",
+    "GroupNorm": "never used",
+    "BiasSoftmax": "by onnxruntime",
 }
 
 
@@ -173,6 +175,7 @@ class Costs:
         device: ``cpu`` or ``cuda``.
         where: circumstances of the measurement: processor, runtime, threads.
         passes: number of calibration passes; ``None`` for the shipped table.
+        assumed: whether the figures are assumptions, for a device on which none were measured.
     """
 
     name: str
@@ -180,6 +183,7 @@ class Costs:
     where: str = ""
     grids: tuple[Grid, ...] = ()
     passes: int | None = None
+    assumed: bool = False
 
     def __str__(self) -> str:
         return f"{self.name} ({self.where})" if self.where else self.name
@@ -224,7 +228,8 @@ class Costs:
         paying = [item for item in known if item[0].pays]
         best, grid = min(paying or known, key=lambda item: item[0].ratio)
         share = f"{best.ratio:.2f}× the time of the nodes that it replaces"
-        time = f"{grid.op} takes {share}{grid.describe(sizes)}"
+        takes = "is assumed to take" if self.assumed else "takes"
+        time = f"{grid.op} {takes} {share}{grid.describe(sizes)}"
         if paying:
             return Decision(grid.op, best.ratio, f"{time} ({self.name})")
         if round(best.ratio, 2) < 1:
@@ -247,7 +252,8 @@ class Costs:
     def _hint(self, best: Estimate) -> str | None:
         """The hint if ``best`` is not faster: measure on this machine, or for longer."""
         if self.passes is None:
-            return "graphopt calibrate measures that on this machine"
+            device = "" if self.device == "cpu" else f" --device {self.device}"
+            return f"graphopt calibrate{device} measures that on this machine"
         if self.rough and best.ratio < LEAST_GAIN:
             return "graphopt calibrate without --budget makes enough passes to distinguish gains from noise"
         return None
@@ -259,6 +265,7 @@ class Costs:
             "device": self.device,
             "where": self.where,
             "passes": self.passes,
+            **({"assumed": True} if self.assumed else {}),
             "grids": [
                 {
                     "op": grid.op,
@@ -294,7 +301,8 @@ class Costs:
                 raise ValueError(f"format {data['format']!r}, not {FORMAT}")
             grids = tuple(_grid(item) for item in data["grids"])
             passes = None if data["passes"] is None else int(data["passes"])
-            return cls(str(data["name"]), str(data["device"]), str(data["where"]), grids, passes)
+            name, device, where = (str(data[key]) for key in ("name", "device", "where"))
+            return cls(name, device, where, grids, passes, bool(data.get("assumed", False)))
         except KeyError as error:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:

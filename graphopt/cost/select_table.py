@@ -9,6 +9,7 @@ from graphopt.config import Settings
 from graphopt.cost.cost_model import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.devices import Device, choose
+from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.ort.installation import version_of
 from graphopt.util.cpu_features import processor
 from graphopt.util.disk_store import COSTS, Store, key_of
@@ -98,10 +99,16 @@ def remove_measured_table(store: Store, device: Device) -> Costs | None:
     return costs
 
 
+def hardware(device: Device) -> str:
+    """The name of the processor or GPU on which figures for ``device`` are valid."""
+    gpu = gpu_properties(device)
+    return processor() if gpu is None else str(gpu)
+
+
 def runtime_version() -> str:
     """The version of onnxruntime, without importing it."""
     return version_of("onnxruntime-gpu") or version_of("onnxruntime")
 
 
 def _key(device: Device) -> str:
-    return key_of(FORMAT, processor(), runtime_version(), str(device))
+    return key_of(FORMAT, hardware(device), runtime_version(), str(device))

@@ -16,6 +16,7 @@ from graphopt.cost.calibration_models import UNFUSED, CompetingModels, Subject
 from graphopt.fusion.backend import Backend
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.single_nodes import kernel_name
+from graphopt.ort.devices import CPU, Device, parse_device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
 from graphopt.util.disk_store import Store
@@ -146,10 +147,12 @@ SINGLE_NODES: tuple[SingleNode, ...] = (
 def kernel_subjects(
     backend: Backend, store: Store, compiler: str | None = None, nodes: Sequence[SingleNode] = SINGLE_NODES
 ) -> list[Subject]:
-    """The subjects for the kernels of ``nodes``, which are built when the first of them is needed.
+    """The subjects for the kernels of ``nodes`` on the device of ``backend``.
+
+    The kernels are built when the first of them is needed.
 
     Raises (when the first models are made):
-        NoCompiler: no C compiler was found.
+        NoCompiler: no compiler was found.
         RuntimeFailure: the compiler fails.
     """
 
@@ -175,7 +178,9 @@ def _build(
     backend: Backend, store: Store, compiler: str | None, nodes: Sequence[SingleNode]
 ) -> tuple[dict[SingleNode, bytes], SessionChoice]:
     """A model with a group for each of ``nodes``, and the session options for their kernels."""
-    models = {node: grouped(node) for node in nodes}
+    device = parse_device(backend.device)
+    assert device is not None, backend.device
+    models = {node: grouped(node, device) for node in nodes}
     kernels = {kernel.name: kernel for model in models.values() for kernel in kernels_of(model)}
     library = backend.build(list(kernels.values()), store, compiler=compiler)
     return {node: ir.to_bytes(model) for node, model in models.items()}, SessionChoice(
@@ -183,11 +188,12 @@ def _build(
     )
 
 
-def grouped(node: SingleNode) -> ir.Model:
-    """The model of ``node``, whose node is a group."""
+def grouped(node: SingleNode, device: Device = CPU) -> ir.Model:
+    """The model of ``node``, whose node is a group for ``device``."""
     model = ir.from_proto(node.model())
     axis = Axis("elements", (1,), 1)
     grid = Grid(kernel_name(node.op), node.case, node.dtype, (axis,), (0.5,), (0.9,))
-    with context_for(model, Options(costs=Costs("a table for groups of one", "cpu", grids=(grid,)))) as cx:
+    costs = Costs("a table for groups of one", device.kind, grids=(grid,))
+    with context_for(model, Options(costs=costs, device=device)) as cx:
         FuseGroups().run(model, cx)
     return model

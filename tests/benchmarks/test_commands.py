@@ -12,8 +12,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.ort.devices import probe_cuda
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -63,25 +61,6 @@ def test_process_time_measures_graphopt_against_itself(tmp_path) -> None:
     (model,) = json.loads(results.read_text())["models"]
     assert len(model["seconds"]["graphopt"]) == len(model["seconds"]["graphopt again"]) == 2
     assert "(band of the measurement)" in done.stdout
-
-
-def test_gpu_check_rehearses_on_the_cpu(tmp_path) -> None:
-    results = tmp_path / "results.json"
-    done = run("benchmarks/gpu_check.py", "--device", "cpu", "--only", "control_flow", "--json", str(results))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (model,) = json.loads(results.read_text())["models"]
-    assert model["verdict"] == "ok"
-    assert model["placement"]["optimized"]["CPU"] > 0
-    assert done.stdout.splitlines()[0].startswith("| model |")
-
-
-@pytest.mark.skipif(probe_cuda().available, reason="there is a GPU")
-def test_gpu_check_reports_missing_cuda_in_one_line() -> None:
-    done = run("benchmarks/gpu_check.py")
-    assert done.returncode == 6
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert "CUDA can't be used" in done.stderr
 
 
 def test_an_unknown_model_is_refused() -> None:

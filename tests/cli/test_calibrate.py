@@ -73,12 +73,11 @@ def test_doctor_reports_the_rest_after_an_unreadable_table(invoke: Invoke) -> No
     assert "not usable: can't read missing.json" in invoke("doctor", "--set", "costs=missing.json").out
 
 
-def test_device_without_figures_prints_no_parentheses(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_assumed_figures_are_marked(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve_options, "chosen_device", lambda run: Device("cuda"))
     shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
-    assert "no figures for CUDA\n" in shown and "()" not in shown
+    assert "assumptions for CUDA (not measured)\n" in shown
+    assert "MultiHeadAttention" in shown
 
 
 def test_verbose_prints_every_figure(invoke: Invoke) -> None:

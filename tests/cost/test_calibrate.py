@@ -8,13 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphopt.cost import Axis
+from graphopt.cost import Axis, select_table
 from graphopt.cost.calibrate import TWIN, GridPoint, HarnessStopwatch, calibrate
-from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, CompetingModels, Subject
+from graphopt.cost.calibration_models import (
+    SUBJECTS,
+    UNFUSED,
+    CompetingModels,
+    Subject,
+    cuda_operators,
+    in_half,
+    subjects_for,
+)
 from graphopt.cost.cost_model import choices
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
-from graphopt.ort.devices import CPU
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.gpu_properties import GpuProperties
 from graphopt.timing.ratios import LEAST_PROCESSES
 
 
@@ -53,6 +62,18 @@ def test_budget_limits_the_number_of_passes() -> None:
         costs = calibrate(CPU, budget=budget, subjects=[NORM], stopwatch=readings, clock=readings.clock)
         assert readings.indices == list(range(passes)), budget
         assert f"{passes} pass" in costs.where
+
+
+def test_figures_of_a_gpu_name_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GpuProperties("NVIDIA H200", (9, 0))
+    monkeypatch.setattr(select_table, "gpu_properties", lambda device: gpu)
+    readings = steady(0.5)
+    costs = calibrate(
+        Device("cuda"), budget=1, subjects=[NORM], stopwatch=readings, clock=readings.clock, threads=4
+    )
+    assert costs.device == "cuda" and not costs.assumed
+    assert costs.where.startswith("NVIDIA H200 (compute capability 9.0), onnxruntime ")
+    assert costs.where.endswith(", 1 pass")
 
 
 def test_default_number_of_passes_suffices_to_measure_noise() -> None:
@@ -165,10 +186,32 @@ def _run(model: bytes, competition: CompetingModels) -> list[np.ndarray]:
     return made.run(None, {argument.name: competition.feeds[argument.name] for argument in made.get_inputs()})
 
 
-def test_each_operator_has_one_grid_for_each_case() -> None:
+@pytest.mark.parametrize("subject", in_half(SUBJECTS[:13]), ids=str)
+def test_subjects_in_half_compute_the_same_within_their_precision(subject: Subject) -> None:
+    competition = subject.make(**next(choices(subject.axes)))
+    assert {array.dtype for array in competition.feeds.values()} <= {np.dtype(np.float16), np.dtype(np.int32)}
+    outputs = {name: _run(model, competition) for name, model in competition.models.items()}
+    for name, arrays in outputs.items():
+        for array, wanted in zip(arrays, outputs[UNFUSED], strict=True):
+            assert array.dtype == np.float16
+            np.testing.assert_allclose(array, wanted, rtol=2e-2, atol=2e-2, err_msg=name)
+
+
+@pytest.mark.parametrize("subject", cuda_operators.SUBJECTS, ids=str)
+def test_operators_of_cuda_are_defined_and_lack_kernels_on_the_cpu(subject: Subject) -> None:
+    competition = subject.make(**next(choices(subject.axes)))
+    for kind in (competition, in_half([subject])[0].make(**next(choices(subject.axes)))):
+        assert session.create(kind.models[UNFUSED])
+        (name,) = set(kind.models) - {UNFUSED}
+        with pytest.raises(RuntimeFailure, match=f"(implementation|kernel) for .*{name}"):
+            session.create(kind.models[name])
+
+
+@pytest.mark.parametrize("device", [CPU, Device("cuda")], ids=str)
+def test_each_operator_has_one_grid_for_each_case_and_type(device: Device) -> None:
     keys = [
-        (name, subject.case)
-        for subject in SUBJECTS
+        (name, subject.case, subject.dtype)
+        for subject in subjects_for(device)
         for name in subject.make(**next(choices(subject.axes))).models
         if name != UNFUSED
     ]

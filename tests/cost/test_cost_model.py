@@ -97,6 +97,17 @@ def test_unknown_cases_and_axes_are_errors(costs: Costs) -> None:
             costs.weigh(op, lenght=98304)
 
 
+def test_assumptions_are_not_reported_as_measurements() -> None:
+    costs = shipped("cuda")
+    assert costs.assumed and Costs.from_dict(json.loads(costs.text())) == costs
+    fused = costs.weigh("MultiHeadAttention", "Attention", length=64, dtype="float16")
+    assert fused.op == "MultiHeadAttention"
+    assert fused.reason.startswith("MultiHeadAttention is assumed to take 0.80×")
+    left = costs.weigh("Attention", length=64)
+    assert left.op is None and left.reason.startswith("it would not be faster: Attention is assumed to take")
+    assert left.hint == "graphopt calibrate --device cuda measures that on this machine"
+
+
 def test_without_figures_the_first_operator_is_chosen() -> None:
     decision = Costs("none", "cuda").weigh("A", "B", length=1)
     assert (decision.op, decision.ratio) == ("A", None)

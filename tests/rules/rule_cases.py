@@ -196,6 +196,11 @@ def fused_in(case: Case) -> list[str]:
     return [f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes]
 
 
+def rewritten(case: Case, proto: onnx.ModelProto, device: Device) -> ir.Model:
+    """``proto``, a variation of the model of ``case``, after the application of its rule for ``device``."""
+    return _applied(proto, case.rule, portable=case.portable, device=device, numerics=case.numerics)[0]
+
+
 def _applied(
     proto: onnx.ModelProto, rule: str, *, portable: bool, device: Device, numerics: Numerics
 ) -> tuple[ir.Model, int, list[str]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXAMPLE = """
 graphopt calibrate
 graphopt calibrate --device cpu --budget 3m --threads 4
+graphopt calibrate --device cuda --show
 graphopt calibrate --show
 graphopt calibrate --forget
 graphopt calibrate -o costs.json --no-store
@@ -119,24 +120,25 @@ def command(
 
 def _subjects(run: Run, device: Device) -> list[Subject]:
     """The subjects; those of kernels only if the device has them, and a compiler is available."""
-    from graphopt.cost.calibration_models import SUBJECTS
+    from graphopt.cost.calibration_models import subjects_for
     from graphopt.errors import NoCompiler
     from graphopt.fusion.backend import backend_for
     from graphopt.tuning.kernel_subjects import kernel_subjects
     from graphopt.tuning.template_subjects import template_subjects
     from graphopt.util.disk_store import Store
 
+    subjects = list(subjects_for(device))
     backend = backend_for(device)
-    if backend is None:
-        return list(SUBJECTS)
+    if backend is None or not device.capabilities.loads_libraries:
+        return subjects
     try:
         backend.describe_compiler(run.settings.compiler)
     except NoCompiler as failure:
         run.console.note(f"  without kernels of single nodes and products: {failure}")
-        return list(SUBJECTS)
+        return subjects
     store, compiler = Store(run.settings.cache_dir), run.settings.compiler
     kernels = [*kernel_subjects(backend, store, compiler), *template_subjects(backend, store, compiler)]
-    return [*SUBJECTS, *kernels]
+    return [*subjects, *kernels]
 
 
 def _forget(run: Run, device: Device) -> Output:

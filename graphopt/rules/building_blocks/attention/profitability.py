@@ -51,14 +51,15 @@ class Workload:
 def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> Decision:
     """The fastest of the operators ``possible``, or none if the existing nodes are faster.
 
-    If native kernels are built later, masked attention of floats without a causal flag becomes the operator
-    that a kernel computes. Other masked attention is left to the nodes: in the softmax of the operators, the
-    exponentials of masked scores underflow, which makes it nine times slower.
+    If native kernels for the CPU are built later, masked attention of floats without a causal flag becomes
+    the operator that a kernel computes. Other masked attention is left to the nodes: in the softmax of the
+    CPU's operators, the exponentials of masked scores underflow, which makes it nine times slower.
 
     Args:
         at: the value named in reports.
     """
-    if m.cx.options.kernels and work.masked and not work.shared:
+    is_host = m.cx.options.device.capabilities.is_host
+    if is_host and m.cx.options.kernels and work.masked and not work.shared:
         if MULTI_HEAD in possible and work.dtype is ir.DataType.FLOAT and not work.causal:
             return Decision(MULTI_HEAD, None, "a native kernel computes it in blocks of keys")
         return Decision(None, None, "a native kernel adds the mask and computes the softmax faster")
