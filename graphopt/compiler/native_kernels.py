@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.compiler.environment import Environment
+from graphopt.errors import RuntimeFailure
 from graphopt.model_arguments import ModelLike, PathLike
 from graphopt.util.argument_checks import checked
 
@@ -92,7 +93,7 @@ def race_kernels(
         progress: called with the spent share of the budget, and the current race.
 
     Raises:
-        RuntimeFailure: the model does not run on the inputs.
+        RuntimeFailure: the model does not run on the inputs, or nothing was raced because the compiler fails.
         InvalidModel: the description of its groups is malformed.
     """
     from graphopt.fusion.kernel_library import Toolchain
@@ -108,4 +109,6 @@ def race_kernels(
     report(None, "building kernels")
     racer = KernelRacer(Toolchain(env.settings, env.device), threads, fresh)
     found = racer.race(proposed, [feeds], budget, lambda text, spent: report(min(spent, 1.0), text))
+    if found.failure is not None and not found.raced:
+        raise RuntimeFailure(f"no kernel was built: {found.failure}")
     return replace(found, ungrouped=ungrouped)

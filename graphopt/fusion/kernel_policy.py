@@ -12,21 +12,17 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim, typical_size
 from graphopt.context import Context
 from graphopt.fusion.backend import backend_for
+from graphopt.fusion.blocked_layout import adjacent_convolution
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.lower_partition import lower_partition
 from graphopt.fusion.operator_table import find, obstacle_to_kernel, qualified_name
-from graphopt.fusion.ort_overlap import (
-    adjacent_convolution,
-    is_builtin,
-    is_widened,
-    multiplies_dequantized,
-    overlap,
-)
+from graphopt.fusion.ort_overlap import is_builtin, is_widened, multiplies_dequantized, overlap
 from graphopt.fusion.single_nodes import is_faster_alone
 from graphopt.fusion.template_groups import TemplateGroups, propose_template_groups
 from graphopt.fusion.template_kernel import NativeKernel
 from graphopt.fusion.template_policy import is_faster_as_template, is_ruled_out
 from graphopt.fusion.template_table import Match
+from graphopt.fusion.unknown_sizes import obstacle_to_static_shape
 from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.propose_groups import Partition
@@ -47,6 +43,8 @@ FREE_REASON = "it moves no element in memory"
 SIZES_REASON = "it computes sizes"
 #: Reason to leave nodes with a template to onnxruntime.
 AS_FAST_REASON = "onnxruntime is expected to be as fast"
+#: First words of the reason to exclude groups of few nodes.
+FEW_NODES_REASON = "its group has fewer than"
 #: Reason to include a node in a group.
 MEMBER_REASON = "it is computed in the same loops"
 
@@ -188,7 +186,7 @@ class FusionPolicy:
             if shape is None:
                 return f"the rank of {value.name!r} is unknown"
             if self.shapes is Shapes.STATIC and ir.all_ints(shape) is None:
-                return f"the shape of {value.name!r} is not static"
+                return obstacle_to_static_shape(value, self.cx)
             if 0 in shape:
                 return f"{value.name!r} has no elements"
         return None
@@ -201,7 +199,7 @@ class FusionPolicy:
         A single node is a profitable group if a kernel is faster by the table of costs.
         """
         if self.size(nodes) < self.minimum:
-            return f"its group has fewer than {self.minimum} nodes"
+            return f"{FEW_NODES_REASON} {self.minimum} nodes"
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements"

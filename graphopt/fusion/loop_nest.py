@@ -17,6 +17,7 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, divide_exactly, product
 from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.unknown_sizes import UNKNOWN
 from graphopt.util.lazy_dataclass import dataclass
 
 
@@ -181,7 +182,7 @@ class LoopNest:
         """Replace a loop by two, the inner one of size ``inner``; raises CantFuse if that is impossible."""
         outer = divide_exactly(self.sizes[loop], inner)
         if outer is None:
-            raise CantFuse(f"{self.sizes[loop]} is not known to be a multiple of {inner}")
+            raise CantFuse(f"whether {self.sizes[loop]} is a multiple of {inner} {UNKNOWN}")
         if self.split_loop == loop:
             raise CantFuse("the concatenated axis is reshaped")
         parts = self.loop(outer), self.loop(inner)

@@ -23,6 +23,7 @@ from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loop_nest import ONLY, AffineMap, LoopNest
 from graphopt.fusion.loops.ir import CantFuse, Element
+from graphopt.fusion.unknown_sizes import EQUAL, UNKNOWN
 from graphopt.ops.traits import default_attribute
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -174,28 +175,39 @@ def broadcast_all(ctx: EmitContext) -> Operands:
 
 def broadcast_input(ctx: EmitContext, value: ir.Value) -> AffineMap:
     """The index into ``value``, broadcast to the shape of the output."""
-    return broadcast_index(ctx.nest, ctx.nest.dims(value), ctx.shape, ctx.indices)
+    among = [ctx.nest.dims(each) for each in ctx.node.inputs if each is not None]
+    return broadcast_index(ctx.nest, ctx.nest.dims(value), ctx.shape, ctx.indices, among)
 
 
 def broadcast_index(
-    nest: LoopNest, dims: Sequence[Dim], shape: Sequence[Dim], indices: AffineMap
+    nest: LoopNest,
+    dims: Sequence[Dim],
+    shape: Sequence[Dim],
+    indices: AffineMap,
+    among: Sequence[Sequence[Dim]] = (),
 ) -> AffineMap:
     """The index into a tensor of shape ``dims``, broadcast to ``shape`` and read there at ``indices``.
+
+    Args:
+        among: the shapes of the operands that are broadcast together, for the reason.
 
     Raises:
         CantFuse: the broadcast axes depend on sizes that are unknown before the model runs.
     """
     found = []
     rank = len(dims)
-    for dim, size, index in zip(
-        dims, shape[len(shape) - rank :], indices[len(indices) - rank :], strict=True
+    for axis, dim, size, index in zip(
+        range(-rank, 0), dims, shape[len(shape) - rank :], indices[len(indices) - rank :], strict=True
     ):
         if dim == 1:
             found.append(ONLY)
         elif nest.facts.dim_equal(dim, size):
             found.append(index)
         else:
-            raise CantFuse(f"whether {dim} is broadcast to {size} is unknown before the model runs")
+            sizes = dict.fromkeys(str(each[axis]) for each in among if len(each) >= -axis and each[axis] != 1)
+            if len(sizes) > 1:
+                raise CantFuse(f"whether {' and '.join(sizes)} {EQUAL} {UNKNOWN}")
+            raise CantFuse(f"whether {dim} is broadcast to {size} {UNKNOWN}")
     return tuple(found)
 
 

@@ -1,7 +1,6 @@
 """Nodes that onnxruntime fuses itself at no cost, so that kernels would gain nothing.
 
-Measured with onnxruntime 1.31 on the CPU: it fuses operators into adjacent products and convolutions, and it
-keeps tensors between convolutions in a blocked layout, which a kernel in between would break.
+Measured with onnxruntime 1.31 on the CPU: it fuses operators into adjacent products and convolutions.
 """
 
 from __future__ import annotations
@@ -32,16 +31,6 @@ INTEGER_KERNELS = frozenset(
 )
 #: Operators with an integer kernel that is as fast as a kernel of the same node and its quantizers.
 _QLINEAR = frozenset({"Add", "Mul", "Sigmoid", "LeakyRelu", "Concat", "Where"})
-#: Operators that may use the blocked layout of convolutions.
-CONVOLUTIONS = frozenset(
-    {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
-    | {"BatchNormalization", "ConvInteger", "QLinearConv", "LRN", "Resize", "Upsample", "DepthToSpace"}
-)
-#: Elementwise operators that onnxruntime computes in this layout, or as parts of convolutions in it.
-KEEPING_LAYOUT = frozenset(
-    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Clip", "QuickGelu"}
-    | {"Add", "Sum", "Mul"}
-)
 
 
 def overlap(node: ir.Node, cx: Context) -> str | None:
@@ -156,17 +145,6 @@ def _source(value: ir.Value) -> ir.Node | None:
 def _computes(node: ir.Node | None) -> bool:
     """Whether ``node`` computes floats."""
     return node is not None and node.op_type not in ("Cast", "Constant")
-
-
-def adjacent_convolution(nodes: Sequence[ir.Node]) -> str | None:
-    """The convolution, or operator with its layout, adjacent to ``nodes``."""
-    for node in nodes:
-        before = [value.producer() for value in node.inputs if value is not None]
-        behind = [reader for output in node.outputs for reader in ir.readers(output)]
-        for other in (*before, *behind):
-            if other is not None and other not in nodes and _op(other) in CONVOLUTIONS:
-                return ir.label(other)
-    return None
 
 
 def _op(node: ir.Node | None) -> str:

@@ -15,6 +15,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from graphopt import ir
@@ -75,6 +76,11 @@ def has_template(node: ir.Node) -> bool:
     return qualified_name(node) in _by_operator()
 
 
+def anchor_operators() -> frozenset[str]:
+    """The operators of all anchors, by their qualified names."""
+    return frozenset(_by_operator())
+
+
 def matches(node: ir.Node, cx: Context) -> list[Match]:
     """The matches of the anchor ``node``, those of most nodes first.
 
@@ -115,8 +121,12 @@ def _by_operator() -> dict[str, tuple[Template, ...]]:
     package = importlib.import_module(_PACKAGE)
     found: dict[str, tuple[Template, ...]] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{_PACKAGE}.{info.name}")
-        for item in vars(module).values():
-            if isinstance(item, Template):
-                found |= {op: (*found.get(op, ()), item) for op in item.ops}
+        for item in templates_of(importlib.import_module(f"{_PACKAGE}.{info.name}")):
+            found |= {op: (*found.get(op, ()), item) for op in item.ops}
     return found
+
+
+def templates_of(module: ModuleType) -> list[Template]:
+    """The templates that ``module`` defines, in order; it may import others."""
+    items = [item for item in vars(module).values() if isinstance(item, Template)]
+    return [item for item in items if item.match.__module__ == module.__name__]

@@ -65,6 +65,7 @@ class KernelCandidates:
         ungrouped: the reasons why nodes are in no group, by label of the node.
         where: device, runtime, processor and threads.
         inputs: the shapes of the inputs, as text.
+        failure: the reason why no library was built, such as a missing compiler.
     """
 
     raced: tuple[RacedCalls, ...]
@@ -72,6 +73,7 @@ class KernelCandidates:
     ungrouped: dict[str, str] = field(default_factory=dict)
     where: str = ""
     inputs: tuple[str, ...] = ()
+    failure: str | None = None
 
     def losers(self) -> Iterator[str]:
         """The calls whose kernel is not faster, or is slower for some set of shapes, by first output."""
@@ -155,7 +157,9 @@ class KernelRacer:
             raced.extend(map(RacedCalls, fit, results))
             excluded |= found.excluded | _without_kernel(found, groups, fit, libraries)
         shapes = tuple(map(format_shapes, feeds))
-        return KernelCandidates(tuple(raced), excluded, where=self.where, inputs=shapes)
+        return KernelCandidates(
+            tuple(raced), excluded, where=self.where, inputs=shapes, failure=libraries.failure
+        )
 
     def _libraries(self, model: ir.Model, fresh: set[str], every: set[str]) -> Libraries:
         """The library of the groups in ``fresh``, which may also contain the others."""

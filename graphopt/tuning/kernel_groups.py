@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
 from graphopt import ir
-from graphopt.fusion.ort_overlap import CONVOLUTIONS
+from graphopt.fusion.blocked_layout import CONVOLUTIONS
 from graphopt.ops import graphopt_operators, traits
 from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.tuning.kernel_candidates import KernelCandidates

@@ -8,7 +8,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.group_functions import groups_of
-from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
+from graphopt.fusion.ort_overlap import is_builtin, is_widened, overlap
 from tests.model_testing import parse
 
 INPUTS = (
@@ -177,15 +177,6 @@ def test_operators_of_other_domains_are_distinguished() -> None:
 
 def nodes_of(body: str, inputs: str = "float[1,8,9,9] x, float[8,8,1,1] w") -> list[ir.Node]:
     return list(parse(f"g ({inputs}) => (float[A,B,C,D] y) {{ {body} }}").graph)
-
-
-def test_adjacent_convolution_is_found() -> None:
-    conv, first, second = nodes_of("c = Conv <kernel_shape = [1,1]> (x, w) a = Abs(c) y = Exp(a)")
-    assert "Conv" in str(adjacent_convolution([first, second]))
-    assert adjacent_convolution([second]) is None
-    assert adjacent_convolution([conv, first, second]) is None  # a member is not adjacent
-    first, _ = nodes_of("a = Abs(x) y = MaxPool <kernel_shape = [1,1]> (a)")
-    assert "MaxPool" in str(adjacent_convolution([first]))
 
 
 def test_quick_gelu_is_left_to_onnxruntime() -> None:

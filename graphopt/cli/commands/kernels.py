@@ -107,13 +107,33 @@ def command(
         found = api.list_kernels(model)
         if output is not None:
             found.build(output, advance)
+    obstacle = None if source else _obstacle_to_building(run, found)
     if source:
         if found.kernels:
             run.console.write(found.source())
         return Output(None)
     built = found.built
-    text = () if run.console.quiet else _text(model, found, built, output, run.verbose)
+    text = () if run.console.quiet else _text(model, found, built, output, obstacle, run.verbose)
     return Output(_json(model, found, built, output), text)
+
+
+def _obstacle_to_building(run: Run, found: Inventory) -> str | None:
+    """The reason why no library can be built; ``None`` if there is a compiler, or there are no kernels.
+
+    Raises:
+        NoCompiler: the compiler that the user chose does not run.
+    """
+    from graphopt.errors import NoCompiler
+
+    if not found.kernels:
+        return None
+    try:
+        found.backend.describe_compiler(run.settings.compiler)
+    except NoCompiler as failure:
+        if run.settings.compiler != "auto":
+            raise
+        return f"{failure.message} ({failure.hint})"
+    return None
 
 
 def _race(run: Run, model: Path, budget: float | None, threads: int | None, fresh: bool) -> Output:
@@ -164,7 +184,12 @@ def _ops(group: Group) -> dict[str, int]:
 
 
 def _text(
-    model: Path, found: Inventory, built: Path | None, output: Path | None, verbose: int
+    model: Path,
+    found: Inventory,
+    built: Path | None,
+    output: Path | None,
+    obstacle: str | None,
+    verbose: int,
 ) -> Iterator[Block]:
     from graphopt.fusion.kernel_library import cpu_level, session_lines
 
@@ -182,8 +207,10 @@ def _text(
         level = cpu_level(built)
         runs = f", and runs its kernels for x86-64-v{level}" if level else ""
         yield f"  {counted(len(found.kernels), 'kernel')}; the library is in the store{runs}"
-    elif found.kernels:
+    elif found.kernels and obstacle is None:
         yield f"  {counted(len(found.kernels), 'kernel')}; the library is not built yet (-o LIBRARY.so)"
+    if obstacle is not None:
+        yield f"  no library can be built: {obstacle}"
     if output is not None:
         yield f"  wrote     {output}   {human_bytes(output.stat().st_size)}"
         yield from (f"              {line}" for line in session_lines(model, output))

@@ -16,6 +16,7 @@ from graphopt.analysis.symbolic import typical_size
 from graphopt.context import Context, Dim
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.unknown_sizes import require_static_size
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Operands, in the order of the printer. Without keys and values, the queries are packed with them.
@@ -106,11 +107,15 @@ def multi_head_attention(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("no kernels for packed queries, keys and values")
     if mask is not None and cx.rank(mask) != 4:
         raise CantFuse("onnxruntime rejects its mask")
-    heads = int(attributes["num_heads"])
+    heads, by_heads = int(attributes["num_heads"]), (False, cx.rank(key) == 4, cx.rank(value) == 4, False)
+    lengths: list[Dim | None] = [_length((query, key, value), KEY, by_heads, cx)]
+    lengths += [(cx.shape(value) or (None,) * 3)[2] for value in past[:1] if value is not None]
+    if len(lengths) == 2 and all(isinstance(length, int) for length in lengths):
+        raise CantFuse("onnxruntime rejects it in functions if the numbers of past and new keys are known")
     found = AttentionParameters(
         heads,
         heads,
-        (False, cx.rank(key) == 4, cx.rank(value) == 4, False),
+        by_heads,
         scale=attributes.get("scale") or None,
         is_causal=bool(attributes.get("unidirectional")),
     )
@@ -133,7 +138,7 @@ def attention(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an operand is missing")
     ranks = {cx.rank(each) for each in (query, key, value)}
     if ranks == {4}:
-        heads, key_heads = _static_dim(query, 1, cx), _static_dim(key, 1, cx)
+        heads, key_heads = (require_static_size(each, 1, cx) for each in (query, key))
     elif ranks == {3} and "q_num_heads" in attributes and "kv_num_heads" in attributes:
         heads, key_heads = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])
     else:
@@ -248,10 +253,3 @@ def _inputs(node: ir.Node, count: int) -> list[ir.Value | None]:
 
 def _attributes(node: ir.Node) -> dict[str, Any]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
-
-
-def _static_dim(value: ir.Value, axis: int, cx: Context) -> int:
-    dim = (cx.shape(value) or ())[axis]
-    if not isinstance(dim, int):
-        raise CantFuse(f"the number of heads of {value.name!r} is unknown")
-    return dim

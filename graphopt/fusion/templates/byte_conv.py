@@ -13,6 +13,7 @@ from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates.conv import require_uncropped
 from graphopt.fusion.templates.quantized_product import BYTES
+from graphopt.fusion.unknown_sizes import require_static_shape
 from graphopt.util.lazy_dataclass import dataclass
 
 #: For each operator, the indices of inputs: x, weights, scale of x, scales of weights, zero of x, zeros of
@@ -82,8 +83,9 @@ def byte_conv(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an input is missing")
     if cx.dtype(x) not in BYTES or cx.dtype(weights) not in BYTES:
         raise CantFuse("no kernels for the types of its operands")
-    if cx.rank(x) != 4 or (shape := cx.static_shape(weights)) is None or len(shape) != 4:
-        raise CantFuse("its input does not have 4 axes, or the shape of its weights is unknown")
+    shape = require_static_shape(weights, cx)
+    if cx.rank(x) != 4 or len(shape) != 4:
+        raise CantFuse("its input or its weights do not have 4 axes")
     if 0 in shape:
         raise CantFuse("its weights are empty")
     for index in (_X_SCALE, _W_SCALES, _SCALE):

@@ -15,10 +15,11 @@ from typing import Literal
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
+from graphopt.fusion.blocked_layout import destinations, is_convolution, sources
 from graphopt.fusion.loops.ir import CantFuse
-from graphopt.fusion.ort_overlap import CONVOLUTIONS, KEEPING_LAYOUT
 from graphopt.fusion.template_policy import has_epilogue
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.unknown_sizes import require_static_shape
 from graphopt.util.lazy_dataclass import dataclass
 
 Algorithm = Literal["direct", "depthwise", "winograd"]
@@ -32,8 +33,6 @@ _MIN_DEPTHWISE, _MOST_TAPS = 8, 128
 #: Minimum number of positions for which depthwise convolutions are faster than onnxruntime's, and that of
 #: those with more than 9 taps and no epilogue.
 _MIN_POINTS, _MIN_POINTS_OF_MANY_TAPS = 196, 3136
-#: Maximum number of neighbours that are examined for onnxruntime's blocked layout.
-_MOST_NEIGHBOURS = 16
 #: Lanes of vectors with AVX-512.
 _LANES = 16
 #: Maximum predicted times of Winograd's algorithm, relative to onnxruntime: of kernels, and instead of direct
@@ -104,23 +103,16 @@ def is_faster(match: Match, cx: Context) -> bool:
 
 def _is_between_blocked(node: ir.Node) -> bool:
     """Whether onnxruntime may compute the input or a reader of ``node`` in its blocked layout."""
-    before = [value.producer() for value in node.inputs[:1] if value is not None]
-    pending = [(one, False) for one in before if one is not None]
-    pending += [(reader, True) for reader in ir.readers(node.outputs[0])]
-    for _ in range(_MOST_NEIGHBOURS):
-        if not pending:
-            return False
-        found, is_reader = pending.pop()
-        if found.op_type in CONVOLUTIONS or found.op_type == "Concat":
-            return True
-        if found.op_type not in KEEPING_LAYOUT:
-            continue
-        if is_reader:
-            pending += [(reader, True) for reader in ir.readers(found.outputs[0])]
-        else:
-            producers = [value.producer() for value in found.inputs if value is not None]
-            pending += [(one, False) for one in producers if one is not None]
-    return True
+    (x, *_), (result, *_) = node.inputs, node.outputs
+    assert x is not None
+    before, behind = sources(x), destinations(result)
+    if before is None or behind is None:
+        return True
+    return any(map(is_convolution, (*before, *behind))) or any(_is_concat(node) for node in behind)
+
+
+def _is_concat(node: ir.Node | None) -> bool:
+    return node is not None and (node.domain, node.op_type) == ("", "Concat")
 
 
 def is_fixed(value: ir.Value) -> bool:
@@ -150,14 +142,12 @@ def conv(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("an operand is missing")
     if (bias is not None and cx.rank(bias) != 1) or (addend is not None and cx.rank(addend) != cx.rank(x)):
         raise CantFuse("the rank of its bias or addend is wrong")
-    shape, weight_shape = cx.shape(x) or (), cx.shape(weights) or ()
-    dims = ir.all_ints(weight_shape)
-    if dims is None or len(dims) != len(shape):
-        raise CantFuse(f"the shape of {weights.name!r} is not static")
+    shape, dims = cx.shape(x) or (), require_static_shape(weights, cx)
+    if len(dims) != len(shape):
+        raise CantFuse("the rank of its weights is wrong")
     if not 3 <= len(dims) <= 5 or 0 in dims:
         raise CantFuse("no kernels for convolutions of other than 1 to 3 dimensions")
-    parameters = _parameters(anchor, tuple(dims))
-    parameters = _with_algorithm(parameters, tuple(dims), shape)
+    parameters = _with_algorithm(_parameters(anchor, dims), dims, shape)
     return Match("conv", (anchor,), tuple(operands), (anchor.outputs[0],), parameters)
 
 

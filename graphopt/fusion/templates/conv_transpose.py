@@ -16,6 +16,7 @@ from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_policy import has_epilogue
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates.conv import MOST_EXTENT, typical_sizes
+from graphopt.fusion.unknown_sizes import require_static_shape
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Largest stride of an axis, and product of the strides of all axes but the last: tables of phases are
@@ -84,9 +85,9 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
     x, weights, bias = operands
     if x is None or weights is None:
         raise CantFuse("an operand is missing")
-    dims = ir.all_ints(cx.shape(weights) or ())
-    if dims is None or len(dims) != cx.rank(x):
-        raise CantFuse(f"the shape of {weights.name!r} is not static")
+    dims = require_static_shape(weights, cx)
+    if len(dims) != cx.rank(x):
+        raise CantFuse("the rank of its weights is wrong")
     if not 3 <= len(dims) <= 5 or 0 in dims:
         raise CantFuse("no kernels for transposed convolutions of other than 1 to 3 dimensions")
     if bias is not None and cx.rank(bias) != 1:
@@ -94,7 +95,7 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
     tensor = ir.constant_of(weights)
     if tensor is not None and not np.isfinite(tensor.numpy()).all():
         raise CantFuse("its weights are not all finite: onnxruntime leaves out their products with padding")
-    parameters = _parameters(anchor, tuple(dims))
+    parameters = _parameters(anchor, dims)
     return Match("conv_transpose", (anchor,), tuple(operands), (anchor.outputs[0],), parameters)
 
 

@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.unknown_sizes import require_static_shape
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Accuracy levels: single precision, and int8.
@@ -89,9 +90,8 @@ def nbits(anchor: ir.Node, cx: Context) -> Match:
         (scales, found.columns * found.blocks),
         (zeros, found.columns * column_bytes),
     ):
-        dims = None if value is None else cx.static_shape(value)
-        if value is not None and (dims is None or math.prod(dims) != elements):
-            raise CantFuse(f"the number of elements of {value.name!r} is unknown, or wrong")
+        if value is not None and math.prod(require_static_shape(value, cx)) != elements:
+            raise CantFuse(f"the number of elements of {value.name!r} is wrong")
     if zeros is not None and cx.dtype(zeros) is not ir.DataType.UINT8:
         raise CantFuse("its zero points are floats")
     return Match("nbits", (anchor,), (a, weights, scales, zeros, bias), (anchor.outputs[0],), found)

@@ -13,8 +13,8 @@ from dataclasses import field
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.fusion.blocked_layout import is_convolution, sources
 from graphopt.fusion.loops.ir import CantFuse
-from graphopt.fusion.ort_overlap import CONVOLUTIONS, KEEPING_LAYOUT
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates import conv
 from graphopt.util.lazy_dataclass import dataclass
@@ -29,8 +29,6 @@ _PRODUCT = 1.13
 _FILTERS_OF_A_PASS = 10
 #: Maximum predicted time relative to onnxruntime.
 _FASTER = 0.95
-#: Maximum number of nodes between a value and the convolution whose layout it may have.
-_MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -205,24 +203,14 @@ class _Before:
 
 def _is_blocked(value: ir.Value, cx: Context) -> bool:
     """Whether onnxruntime may compute ``value`` in its blocked layout, in which moves are impossible."""
-    pending, steps = [value], 0
-    while pending and steps < _MOST_STEPS:
-        steps += 1
-        node = pending.pop().producer()
-        if node is None or node.domain not in ("", *ir.RUNTIME_DOMAINS):
-            return False
-        if node.op_type in ("Conv", "FusedConv"):
-            if _is_kernel(node, cx):
-                return False
-        elif node.op_type == "Concat" or node.op_type in KEEPING_LAYOUT:
-            pending += [other for other in node.inputs if other is not None and ir.constant_of(other) is None]
-        elif node.op_type not in CONVOLUTIONS:
-            return False
-    return True
+    found = sources(value)
+    return found is None or all(is_convolution(node) and not _is_kernel(node, cx) for node in found)
 
 
-def _is_kernel(node: ir.Node, cx: Context) -> bool:
+def _is_kernel(node: ir.Node | None, cx: Context) -> bool:
     """Whether the template of convolutions is expected to compute ``node``."""
+    if node is None or node.op_type not in ("Conv", "FusedConv"):
+        return False
     try:
         return conv.is_faster(conv.conv.match(node, cx), cx)
     except CantFuse:

@@ -14,11 +14,13 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
+from graphopt.fusion.unknown_sizes import require_equal
 from graphopt.util.lazy_dataclass import dataclass
 
 _DOMAINS = ("", ir.MICROSOFT)
 #: Element types that kernels of bytes multiply.
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+_OTHER_BATCHES = "its operands have other batches"
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ def is_batched(a: ir.Value, b: ir.Value, cx: Context) -> bool:
         raise CantFuse("the rank of an operand is unknown, or less than 2")
     if len(right) == 2:
         return False
-    if len(left) != len(right) or not all(map(cx.facts.dim_equal, left[:-2], right[:-2])):
-        raise CantFuse("its operands have other batches")
+    if len(left) != len(right):
+        raise CantFuse(_OTHER_BATCHES)
+    for one, other in zip(left[:-2], right[:-2], strict=True):
+        require_equal(one, other, cx, _OTHER_BATCHES)
     return True

@@ -14,6 +14,7 @@ from graphopt.context import Context, Dim
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.templates.attention import KEY, QUERY, SINES, AttentionParameters
+from graphopt.fusion.unknown_sizes import require_equal, require_static_size
 
 #: Number of queries up to which the kernel takes at most 0.94 times the time of products and a loop nest.
 _FEW_QUERIES = 16
@@ -128,21 +129,20 @@ def _scaled(value: ir.Value | None, nodes: list[ir.Node]) -> tuple[ir.Value | No
 
 def _checked(operands: Sequence[ir.Value | None], cx: Context) -> tuple[Dim, int]:
     """The batch and the number of heads of all operands; raises CantFuse if they may differ."""
-    shapes = []
     for value in operands:
         if value is not None and cx.dtype(value) is not ir.DataType.FLOAT:
             raise CantFuse("no kernels for attention of other types than float")
-    for value in operands[:3]:
-        shape = None if value is None else cx.shape(value)
-        if shape is None or len(shape) != 4:
-            raise CantFuse("its operands are not by heads")
-        shapes.append(shape)
-    q, k, v = shapes
-    if q[:2] != k[:2] or q[:2] != v[:2] or not isinstance(q[1], int) or q[1] < 1:
-        raise CantFuse("its operands may broadcast, or their number of heads is unknown")
-    if not isinstance(q[3], int) or q[3] != k[3]:
-        raise CantFuse("the sizes of its heads are unknown")
-    return q[0], q[1]
+    query, *others = operands[:3]
+    shapes = [None if value is None else cx.shape(value) for value in (query, *others)]
+    if query is None or any(shape is None or len(shape) != 4 for shape in shapes):
+        raise CantFuse("its operands are not by heads")
+    heads, depth = (require_static_size(query, axis, cx) for axis in (1, 3))
+    q, k, v = (shape or () for shape in shapes)
+    for one, other in zip((*q[:2], *q[:2], depth), (*k[:2], *v[:2], k[3]), strict=True):
+        require_equal(one, other, cx, "its operands have other batches or heads")
+    if heads < 1:
+        raise CantFuse("it has no heads")
+    return q[0], heads
 
 
 def _lengths(operands: Sequence[ir.Value | None], cx: Context) -> tuple[Dim, Dim]:
@@ -160,7 +160,7 @@ def _mask_axes(mask: ir.Value, sizes: tuple[Dim, ...], cx: Context) -> tuple[int
     skipped = len(sizes) - len(shape)
     axes: list[int | None] = [None] * skipped
     for axis, dim in enumerate(shape):
-        if dim not in (1, sizes[skipped + axis]):
-            raise CantFuse("its mask may broadcast")
+        if dim != 1:
+            require_equal(dim, sizes[skipped + axis], cx, "its mask has other sizes than its scores")
         axes.append(None if dim == 1 else axis)
     return tuple(axes)

@@ -16,6 +16,8 @@ from tests.model_testing import parse
         ("b = HardSwish(x)", "y = Neg(c)", True),
         ("a = Conv(x, v) b = Neg(a)", "d = Neg(c) y = Conv(d, v)", True),
         ("a = Conv(x, v) s = HardSigmoid(a) b = Mul(a, s)", "y = Neg(c)", False),
+        ("b = Concat <axis = 2> (x, x)", "y = Neg(c)", True),
+        ("a = Conv(x, v) b = Concat <axis = 2> (a, a)", "y = Neg(c)", False),
         ("b = Neg(x)", "s = HardSigmoid(c) d = Mul(c, s) y = Conv(d, v)", False),
         ("b = Neg(x)", "d = Relu(c) y = Concat <axis = 1> (d, x)", False),
     ],
