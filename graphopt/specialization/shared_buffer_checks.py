@@ -88,7 +88,7 @@ class BufferChecks:
                 raise UsageError(
                     f"output {output!r} can't be written over {source!r}: the shapes of the inputs do not "
                     "determine its shape",
-                    hint="fix the dims of the model (--dim), or run it without sharing this buffer",
+                    hint="fix the dims of the model (graphopt optimize --dim), or do not share this buffer",
                 )
         check_memory({source: values[source] for source in share.values()}, values)
         return {output: values[source] for output, source in share.items()}

@@ -112,6 +112,21 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
 
 
 @compiled
+def test_the_report_distinguishes_kernels_from_their_calls(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "twice.onnx"
+    ir.save(
+        parse("""g (float[N,64] x, float[N,64] z) => (float[N,64] y, float[N,64] w) {
+            a = Exp(x)  b = Add(a, x)  y = Tanh(b)  c = Exp(z)  d = Add(c, z)  w = Tanh(d)
+        }"""),
+        path,
+    )
+    ran = invoke("optimize", path, "-o", tmp_path / "out.onnx", "--fuser", "native")
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["calls", "of", "native", "kernels", "0", "2", "+2", "fuse-groups", "×2"] in rows
+    assert ["kernels", "1", "native", "kernel,", "2", "calls"] in rows
+
+
+@compiled
 def test_stale_library_is_deleted(invoke: Invoke, path: Path) -> None:
     out, library = path.with_name("out.onnx"), path.with_name("out.kernels.so")
     invoke("optimize", path, "-o", out, "--fuser", "native")

@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import graphopt
 from graphopt.cli.files import sample_model
 from samples.zoo.transformer import transformer
 from tests.cli.conftest import Invoke, with_large_weight
@@ -57,7 +58,7 @@ def test_a_result_of_graphopt_is_replaced_and_no_other_file(invoke: Invoke, smal
     for content in (foreign, b"a letter"):
         target.write_bytes(content)
         outcome = invoke("optimize", small)
-        assert outcome.status == 2 and "graphopt did not write it" in outcome.err
+        assert outcome.status == 2 and f"{target} exists, without the mark of a result" in outcome.err
         assert "--force" in outcome.err and target.read_bytes() == content
     assert invoke("optimize", small, "--force", "--no-verify").status == 0 and operators(target) == ["Relu"]
 
@@ -67,6 +68,13 @@ def test_a_named_result_carries_no_mark_and_replaces_anything(invoke: Invoke, sm
     target.write_bytes(b"a letter")
     assert invoke("optimize", small, "-o", target, "--no-verify").status == 0
     assert mark_of(target) is None
+
+
+def test_a_saved_model_is_not_replaced(invoke: Invoke, small: Path) -> None:
+    target = small.with_name("small.opt.onnx")
+    graphopt.save(small, target)
+    outcome = invoke("optimize", small)
+    assert outcome.status == 2 and "without the mark" in outcome.err and "did not" not in outcome.err
 
 
 def test_the_form_stays_that_of_the_model(invoke: Invoke, small: Path) -> None:
@@ -114,7 +122,7 @@ def test_two_models_are_not_a_model_and_its_result(invoke: Invoke, small: Path) 
     assert outcome.status == 2 and f"two models: did you mean -o {other}?" in outcome.err
     other.write_bytes(b"a letter")
     outcome = invoke("optimize", small, other)
-    assert outcome.status == 2 and "graphopt did not write it" in outcome.err
+    assert outcome.status == 2 and f"{other} exists, and is not a model" in outcome.err
     assert other.read_bytes() == b"a letter"
     assert invoke("optimize", small, other, "--force", "--no-verify").status == 0 and operators(other) == [
         "Relu"

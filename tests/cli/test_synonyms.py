@@ -43,6 +43,14 @@ def test_options_that_hints_name_exist() -> None:
         assert option not in options_of("optimize"), option
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_hints_name_options_of_the_command(name: str) -> None:
+    known = options_of(name)
+    for option in names_in_other_tools.OPTIONS:
+        hint = names_in_other_tools.for_option(option, known)
+        assert hint is None or set(names_in_other_tools.options_in(hint)) <= known
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -59,6 +67,11 @@ def test_options_that_hints_name_exist() -> None:
         (["optimize", "--level", "3"], "hint: -O0, -O1, -O2 or -O3"),
         (["optimize", "--opset", "17"], "hint: --target-opset N"),
         (["optimize", "--input-shapes", "x:1,4"], "--input-shape NAME:1x3x224x224"),
+        (["run", "--input-shapes", "x:1,4"], "hint: --input-shape NAME:1x3x224x224 for generated inputs"),
+        (["inspect", "--shapes", "x:1,4"], "hint: --dim NAME=SIZE fixes a dynamic dim"),
+        (["kernels", "--batch", "4"], "hint: graphopt kernels --help"),
+        (["kernels", "--dynamic-input-shape", "x:1,4"], "hint: nearest: --input-shape"),
+        (["run", "--check"], "hint: nearest: "),
         (["optimize", "--overwrite-input-shape", "x:1,4"], "--dim NAME=SIZE"),
         (["optimize", "--no-check"], "hint: --no-verify"),
         (["optimize", "--dtype", "fp16"], "keeps the dtypes"),

@@ -531,6 +531,24 @@ def test_the_summary_counts_skipped_and_excused_comparisons():
     )
 
 
+@pytest.mark.parametrize(
+    ("off", "default", "text"),
+    [
+        (True, True, "bit-identical in 2 comparisons of 1 shape and 1 kind of values"),
+        (True, False, "equal within 1.2e-01 in 2 {scope}, bit-identical with optimizations off"),
+        (False, True, "equal within 1.2e-01 in 2 {scope}"),
+    ],
+)
+def test_the_summary_states_the_bits_of_sessions_without_optimizations(off: bool, default: bool, text: str):
+    rows = tuple(
+        Row("N=1", "normal", level, 0.0 if same else 0.125, "y", True, identical=same)
+        for level, same in (("off", off), ("default", default))
+    )
+    assert Verdict(rows).summary() == text.format(scope="comparisons of 1 shape and 1 kind of values")
+    alone = Verdict(rows[1:]).summary()
+    assert "optimizations off" not in alone, "nothing was compared without them"
+
+
 def test_the_time_limit_applies_to_further_distributions_only():
     model = "g (float[B, 4] x) => (y) { y = Neg(x) }"
     verdict = comparison(model, model, seconds=0)

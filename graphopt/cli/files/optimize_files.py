@@ -164,7 +164,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
             return False
         hint = f"-o {second} replaces it; -o FOLDER/ optimizes several models"
         if ir.metadata_of(second) is None:
-            raise UsageError(f"{second} exists, and graphopt did not write it", hint=hint)
+            raise UsageError(f"{second} exists, and is not a model", hint=hint)
         raise UsageError(f"two models: did you mean -o {second}?", hint=hint)
     return True
 
@@ -232,7 +232,7 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
     """Check that results without a given name can be written.
 
     Raises:
-        UsageError: a result can't be written, or would replace a file that graphopt did not write.
+        UsageError: a result can't be written, or would replace a file without the mark of an earlier run.
     """
     _check_distinct(targets)
     for source, target in zip(sources, targets, strict=True):
@@ -243,7 +243,7 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
             raise UsageError(error.message, hint="-o FILE writes elsewhere") from error
         if not force and target.is_file() and target.stat().st_size and not is_ours(target):
             raise UsageError(
-                f"{target} exists, and graphopt did not write it",
+                f"{target} exists, without the mark of a result that graphopt optimize wrote without -o",
                 hint="--force replaces it; -o FILE writes elsewhere",
             )
 

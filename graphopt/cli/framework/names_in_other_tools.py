@@ -295,15 +295,23 @@ def for_command(name: str, rest: Sequence[str]) -> str | None:
 def for_option(name: str, known: Collection[str]) -> str | None:
     """The hint for an option that does not exist; ``None`` if no hint fits.
 
+    The parts of a hint, separated by semicolons, that name options of other commands are left out. If no
+    other part names an option, the hint does not fit.
+
     Args:
         name: the option.
         known: the options of the command.
     """
-    meaning = OPTIONS.get(name.lower().replace("_", "-"))
-    if meaning is None:
-        return None
-    first = re.match(r"-O|--?[a-z-]+", meaning)
-    return meaning if first is None or first[0] in known else None
+    meaning = OPTIONS.get(name.lower().replace("_", "-"), "")
+    parts = [part for part in meaning.split("; ") if all(option in known for option in options_in(part))]
+    found = "; ".join(parts)
+    return found if found and bool(options_in(found)) == bool(options_in(meaning)) else None
+
+
+def options_in(hint: str) -> list[str]:
+    """The options that ``hint`` names, except those of another command, or in parentheses."""
+    text = re.sub(r"\(.*?\)|graphopt \S+ MODEL.*", "", hint)
+    return re.findall(r"(?<![\w-])(?:--[a-z][a-z-]+|-[A-Za-z])", text)
 
 
 def for_file_like_option(option: str, words: Sequence[str]) -> str | None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 #: Number of operators with a line each; the others share a line.
 _LISTED = 12
-#: The row of all native kernels, whose names are long.
-_NATIVE = "native kernels"
+#: The row of the calls of all native kernels, whose names are long. A kernel may have several calls.
+_NATIVE = "calls of native kernels"
 #: The pass that creates native kernels.
 _GROUPS = "fuse-groups"
 #: Number of refusals of rules that are listed unless all are requested.
@@ -94,7 +94,14 @@ def _fused_operator_counts(report: Report) -> Iterator[str]:
     if counts:
         yield f"  fused     {', '.join(f'{count:,} {op}' for op, count in counts.most_common())}"
     if report.kernels:
-        yield f"  kernels   {counted(len(report.kernels), 'native kernel')}"
+        calls = sum(report.optimized.ops.get(_operator(name), 0) for name in report.kernels)
+        several = f", {counted(calls, 'call')}" if calls > len(report.kernels) else ""
+        yield f"  kernels   {counted(len(report.kernels), 'native kernel')}{several}"
+
+
+def _operator(kernel: str) -> str:
+    """The operator of a native kernel."""
+    return f"{graphopt_operators.NATIVE_DOMAIN}::{kernel}"
 
 
 def _not_fused(report: Report) -> Iterator[str]:
@@ -189,7 +196,7 @@ def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
     """Operators whose number changed: a line for each of the largest changes, and one for the others."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys([*report.original.ops, *report.optimized.ops]):
-        row = _NATIVE if name.startswith(f"{graphopt_operators.NATIVE_DOMAIN}::") else name
+        row = _NATIVE if name.startswith(_operator("")) else name
         groups.setdefault(row, []).append(name)
     rows = []
     for name, ops in groups.items():
