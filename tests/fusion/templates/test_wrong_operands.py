@@ -130,9 +130,12 @@ def test_masks_of_multi_head_attention_have_four_axes(mask: str, has_template: b
 
 
 @pytest.mark.parametrize(
-    ("keys", "past", "has_template"), [("K", "P", True), ("5", "P", True), ("K", "7", True), ("5", "7", False)]
+    ("keys", "past", "has_template"),
+    [("K", "P", True), ("5", "P", True), ("K", "7", True), ("5", "7", False)],
 )
-def test_onnxruntime_infers_no_types_of_known_numbers_of_keys(keys: str, past: str, has_template: bool) -> None:
+def test_onnxruntime_infers_no_types_of_known_numbers_of_keys(
+    keys: str, past: str, has_template: bool
+) -> None:
     inputs = f"float[1,Q,16] q, float[1,{keys},16] k, float[1,{keys},16] v, float[1,2,{past},8] pk, float[1,2,{past},8] pv"
     outputs = "float[1,Q,16] y, float[1,2,T,8] ok, float[1,2,T,8] ov"
     body = "y, ok, ov = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , , , pk, pv)"
