@@ -262,6 +262,18 @@ def _exclusions() -> list[str]:
     return ["| option | excludes | remark |", "|---|---|---|", *rows]
 
 
+def settings_page() -> str:
+    """The page on settings, with the table of options of the CUDA provider."""
+    from graphopt.util.cuda_options import CUDA_OPTIONS
+
+    lines = ["| key | flag | effect | values | default |", "|---|---|---|---|---|"]
+    for name, option in CUDA_OPTIONS.items():
+        flag = f"`{option.flag}`" if option.flag else ""
+        values = ", ".join(f"`{word}`" for word in option.choices) or ("bytes" if option.is_size else "number")
+        lines.append(f"| `{name}` | {flag} | {_cell(option.help)} | {values} | {option.default} |")
+    return _marked("settings.md", {"CUDA options": lines})
+
+
 def python_page() -> str:
     """The page on Python, with the table of options."""
     lines = ["| keyword | command line | meaning | default |", "|---|---|---|---|"]
@@ -507,6 +519,7 @@ PAGES = {
     "cost.md": cost_page,
     "cli.md": cli_page,
     "python.md": python_page,
+    "settings.md": settings_page,
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
     "gradients.md": gradients_page,

@@ -142,6 +142,17 @@ class DeviceOptions(_Device, total=False):
         "bool | None",
         Opt("Run on the CPU if the device can't be used, instead of failing.", "Device", setting=bool),
     ]
+    cuda_options: Annotated[
+        "Mapping[str, str | int | bool] | Iterable[str] | None",
+        Opt(
+            "Set an option of onnxruntime's CUDA provider (docs/settings.md); none applies on the CPU.",
+            "CUDA",
+            flag="--cuda-option",
+            metavar="KEY=VALUE",
+            default=(),
+            setting=tuple[str, ...],
+        ),
+    ]
 
 
 class ExplainOptions(DimOptions, _Target, _Numerics, _Device, total=False):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
 from graphopt.optimize_options import OPTIONS, OptimizeOptions
+from graphopt.util.cuda_options import as_texts, parse_cuda_options
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.option_table import Opt, check
 from graphopt.util.parse_values import Seconds, from_text
@@ -120,6 +121,9 @@ class _Settings:
             )
         if self.trace_format not in ("auto", "lines", "chrome"):
             raise UsageError(f"trace-format can't be {self.trace_format!r}: give auto, lines or chrome")
+        if self.cuda_options:
+            normal = as_texts(parse_cuda_options(self.cuda_options))
+            object.__setattr__(self, "cuda_options", normal)
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds", "cache_size"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
@@ -140,7 +144,7 @@ class _Settings:
         """
         given = {name: value for name, value in options.items() if value is not None}
         changes: dict[str, Any] = {
-            name: tuple(cast(Iterable[str], value)) if kind == tuple[str, ...] else value
+            name: as_texts(cast(Iterable[str], value)) if kind == tuple[str, ...] else value
             for name, kind in _OF_OPTIONS.items()
             if (value := given.get(name)) is not None and (kind is not str or isinstance(value, str))
         }

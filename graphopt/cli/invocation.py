@@ -169,6 +169,7 @@ class Run:
         record: its hints and counters so far.
         recorded: the options among them that ``--config`` reads.
         sources: the sources of ``settings``.
+        cuda_flag: the first given flag for an option of the CUDA provider.
     """
 
     settings: config.Settings
@@ -181,6 +182,7 @@ class Run:
     record: Record = field(default_factory=Record)
     recorded: OptimizeOptions = field(default_factory=OptimizeOptions)
     sources: Sources = field(default_factory=Sources)
+    cuda_flag: str | None = None
 
     def save(self, model: ir.Model, path: Path, **options: Any) -> dict[str, int]:
         """Write a model; returns the sizes in bytes of its files."""

@@ -233,7 +233,7 @@ def _record_hints(env: Environment, model: ir.Model, attempt: Attempt) -> None:
     """Record the hints about ``model`` on the device for which it is optimized."""
     is_verified = bool(env.settings.verify)
     device = attempt.options.device or (env.device if is_verified else CPU)
-    is_verified = is_verified and device == env.device
+    is_verified = is_verified and str(device) == str(env.device)
     for hint in model_hints(model, device, gpu_properties(device), is_verified=is_verified):
         record.hint(hint)
 

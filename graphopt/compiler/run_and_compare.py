@@ -242,7 +242,7 @@ def run(
     env = env.having(options)
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
-    _record_hints(env, found, tf32=False)
+    _record_hints(env, found, tf32=env.device.has_tf32)
     with naming_bf16(lambda: found, env.device):
         return run_once(found, feeds, device=env.device, optimizations=optimizations, choice=choice)
 
@@ -280,7 +280,7 @@ def try_out(
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
     given = inputs or env.inputs
-    _record_hints(env, found, tf32=False)
+    _record_hints(env, found, tf32=env.device.has_tf32)
     check = SizeChecks(Signature.of(found)).check if check_sizes else None
     with naming_bf16(lambda: found, env.device):
         trial = run_once.try_out(

@@ -20,7 +20,6 @@ from graphopt.ort.devices import Device
 from graphopt.process.child import Child
 from graphopt.timing import ratios
 from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
-from graphopt.timing.bench import cuda_options
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted, human_seconds
 
@@ -78,9 +77,8 @@ class HarnessStopwatch:
         own = {TWIN: competition.choices[UNFUSED]} if UNFUSED in competition.choices else {}
         setup = Setup(
             competition.feeds,
-            device=self.device,
+            device=self.device.timed,
             threads=self.threads,
-            provider_options=cuda_options(self.device),
             choices=competition.choices | own,
         )
         models = {**competition.models, TWIN: competition.models[UNFUSED]}

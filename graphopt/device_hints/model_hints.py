@@ -50,5 +50,5 @@ def record_hints(record: Record, model: Callable[[], ir.Model], device: Device) 
     """
     if device.capabilities.is_host:
         return
-    for hint in model_hints(model(), device, gpu_properties(device), tf32=False):
+    for hint in model_hints(model(), device, gpu_properties(device), tf32=device.has_tf32):
         record.hint(hint)

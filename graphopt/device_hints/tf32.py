@@ -1,11 +1,13 @@
 """TF32: products of float32 with factors rounded to 10 bits, on GPUs of compute capability 8.0 and higher.
 
 onnxruntime's CUDA provider uses TF32 by default (option ``use_tf32``), as opposed to PyTorch, whose
-``compile_fx`` advises to switch it on. graphopt switches it off in its own sessions, because it hides faults
-when results are compared.
+``compile_fx`` advises to switch it on. graphopt switches it off in its own sessions unless an option permits
+it, and always in comparisons, because it hides faults. Timings use onnxruntime's default.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from graphopt import ir
 from graphopt.context import context_for
@@ -53,8 +55,28 @@ def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint |
     return Hint(
         "tf32-off",
         f"{counted(products, 'float32 product')} run without TF32, which {gpu} computes faster",
-        "graphopt bench --tf32 measures it; your own sessions have the provider option use_tf32=1 by default",
+        "--tf32 permits it (in Python: cuda_options={'use_tf32': 1}), and graphopt bench measures with it; your"
+        " own sessions have the provider option use_tf32=1 by default",
     )
+
+
+def tf32_timed(products: Mapping[str, int], device: Device, gpu: GpuProperties | None) -> Hint | None:
+    """The hint for timings of models with float32 products.
+
+    Args:
+        products: the number of float32 products of each model, by name.
+        device: the device of the timed sessions.
+        gpu: its properties; ``None`` if it is no GPU.
+    """
+    if not any(products.values()) or not device.has_tf32 or not uses_tf32(device, gpu):
+        return None
+    numbers = list(products.values())
+    if len(set(numbers)) == 1:
+        fact = f"{counted(numbers[0], 'float32 product')} are timed in TF32, which rounds factors to 10 bits"
+    else:
+        each = ", ".join(f"{number} of {name}" for name, number in products.items())
+        fact = f"the models have different numbers of float32 products, which are timed in TF32: {each}"
+    return Hint("tf32-timed", fact, "--no-tf32 times them in float32, as outputs are compared")
 
 
 def tf32_verification(products: int, device: Device, gpu: GpuProperties | None) -> Hint | None:

@@ -107,7 +107,7 @@ class Executor:
     def _record_hints(self, model: ir.Model) -> Hint | None:
         """Record the hints about ``model`` on the device; returns the one about missing support."""
         host = self._factory.host
-        found = list(model_hints(model, host.device, gpu_properties(host.device), tf32=False))
+        found = list(model_hints(model, host.device, gpu_properties(host.device), tf32=host.device.has_tf32))
         for hint in found:
             host.record.hint(hint)
         return next((hint for hint in found if hint.code == "bf16-unsupported"), None)

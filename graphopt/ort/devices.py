@@ -7,7 +7,8 @@ import ctypes
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphopt import config
 from graphopt.config import Settings
 from graphopt.errors import RuntimeFailure, unknown
+from graphopt.util.cuda_options import parse_cuda_options
 from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _IDENTITY_MODEL = (
 )
 
 
+#: The option of the CUDA provider that permits TF32.
+TF32 = "use_tf32"
 #: The forms of a device's name.
 _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
@@ -110,10 +114,18 @@ PROVIDERS = {kind: found.provider for kind, found in _CAPABILITIES.items()}
 
 @dataclass(frozen=True)
 class Device:
-    """A device on which onnxruntime runs a model."""
+    """A device on which onnxruntime runs a model.
+
+    Attributes:
+        kind: the kind of device.
+        index: its number among the devices of its kind.
+        options: options of its provider for all sessions, with values as onnxruntime expects them
+            (:func:`graphopt.util.cuda_options.parse_cuda_options`); empty for the CPU.
+    """
 
     kind: Literal["cpu", "cuda"] = "cpu"
     index: int = 0
+    options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         if self.kind == "cpu":
@@ -125,18 +137,56 @@ class Device:
         """Properties of this kind of device."""
         return _CAPABILITIES[self.kind]
 
-    def providers(self, *, tf32: bool = False, options: Mapping[str, str] | None = None) -> list[Any]:
-        """onnxruntime's providers for this device, in order of preference.
+    def having(self, options: Iterable[str] | Mapping[str, object]) -> Device:
+        """This device with further ``options`` of its provider, which its own override; the CPU has none.
+
+        Raises:
+            UsageError: an option is unknown, or has an invalid value.
+        """
+        if self.capabilities.is_host or not options:
+            return self
+        return replace(self, options=tuple((parse_cuda_options(options) | dict(self.options)).items()))
+
+    @property
+    def exact(self) -> Device:
+        """This device without TF32, for comparisons: TF32 hides faults."""
+        return replace(self, options=tuple(pair for pair in self.options if pair[0] != TF32))
+
+    @property
+    def timed(self) -> Device:
+        """This device with onnxruntime's own default of TF32 unless an option sets it, for timing."""
+        return self.having({TF32: 1}) if self.capabilities.tf32 else self
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether sessions round the factors of float32 products to TF32, if the hardware supports it."""
+        return self.provider_options().get(TF32) == "1"
+
+    def provider_options(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The options of the provider, except the index of the device; empty for the CPU.
+
+        TF32 is off unless an option enables it, unlike in onnxruntime.
 
         Args:
-            tf32: let CUDA round float32 products to 10 bits, onnxruntime's own default; off here, because it
-                hides faults when results are compared.
-            options: further options of the CUDA provider, which take precedence.
+            more: options of one session, which override those of the device.
         """
         if self.capabilities.is_host:
-            return [self.capabilities.provider]
-        own = {"device_id": str(self.index), "use_tf32": str(int(tf32))}
-        return [(self.capabilities.provider, own | dict(options or {})), CPU.capabilities.provider]
+            return {}
+        return ({TF32: "0"} if self.capabilities.tf32 else {}) | dict(self.options) | dict(more or {})
+
+    def providers(self, options: Mapping[str, str] | None = None) -> list[Any]:
+        """onnxruntime's providers for this device, in order of preference.
+
+        All sessions receive their provider options here.
+
+        Args:
+            options: options of one session, which override those of the device.
+        """
+        provider = self.capabilities.provider
+        if self.capabilities.is_host:
+            return [provider]
+        own = {"device_id": str(self.index)} | self.provider_options(options)
+        return [(provider, own), CPU.capabilities.provider]
 
 
 CPU = Device()
@@ -196,14 +246,19 @@ def choose_device(
 ) -> tuple[Device, str | None]:
     """The device named by ``device``, otherwise by ``settings``, and a note as for :func:`choose`.
 
+    The device has the options of the CUDA provider of ``settings``; those of an object override them.
+
     Raises:
         UsageError: ``device`` names no device.
         RuntimeFailure: the device can't be used, and falling back to the CPU is not allowed.
     """
-    if isinstance(device, Device):
-        return device, None
     settings = settings or config.current()
-    return choose(device or settings.device, allow_fallback=settings.allow_fallback)
+    found, note = (
+        (device, None)
+        if isinstance(device, Device)
+        else choose(device or settings.device, allow_fallback=settings.allow_fallback)
+    )
+    return found.having(settings.cuda_options), note
 
 
 def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:

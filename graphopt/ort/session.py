@@ -92,7 +92,7 @@ def create(
         device: the device. On CUDA an error is raised instead of falling back to the CPU.
         threads: threads inside one operator; by default onnxruntime's choice, one per core.
         options: session options to extend, modified in place.
-        provider_options: options of the CUDA provider; ``use_tf32`` is off by default.
+        provider_options: options of the CUDA provider, which override those of ``device``.
         choice: session options for the model; the other arguments take precedence.
 
     Raises:
@@ -118,7 +118,7 @@ def create(
     if isinstance(model, ModelInFolder):
         source = bytes(model)
         options.add_session_config_entry(_DATA_FOLDER, model.folder)
-    providers = device.providers(options=provider_options)
+    providers = device.providers(provider_options)
     try:
         record.count("sessions")
         with tracer.span("session", device=str(device), optimizations=optimizations):

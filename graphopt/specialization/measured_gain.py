@@ -15,7 +15,6 @@ from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.profile import Guard, Variant
 from graphopt.specialization.profitability import Gain
 from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
-from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import claims_are_nearly_final
 from graphopt.util.lazy_dataclass import dataclass
@@ -58,7 +57,7 @@ class MeasuredGain:
                 model = self.combine(general, model, variant)
             trial = try_out(general, options, device=self.device, typical=True)
             buffers = output_shapes(list(trial.outputs.values()))
-            setup = Setup(trial.feeds, buffers, self.device, self.threads, cuda_options(self.device))
+            setup = Setup(trial.feeds, buffers, self.device.timed, self.threads)
             with publish.ScratchFolder() as folder:
                 models = {_GENERAL: general, _VARIANT: model}
                 sources = {name: folder / f"{name}.onnx" for name in models}

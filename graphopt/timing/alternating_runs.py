@@ -47,7 +47,7 @@ class Setup:
         shapes: shape and dtype of each output of the original, if all are plain tensors; on CUDA, buffers for
             them are kept on the device.
         threads: threads inside one operator; by default onnxruntime's choice.
-        provider_options: options of the CUDA provider.
+        provider_options: options of the CUDA provider, which override those of ``device``.
         optimizations: level of onnxruntime's own optimizations.
         choices: session options by name of the model; other models use onnxruntime's defaults.
         share: by name of an output, the input that the output overwrites in each run.

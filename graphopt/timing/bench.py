@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,10 @@ class Bench:
     """Measures models; the first one is the original.
 
     Args:
-        device, threads, provider_options: settings of the sessions.
+        device: the device, whose sessions are timed with onnxruntime's default of TF32
+            (:attr:`graphopt.ort.devices.Device.timed`).
+        threads: threads inside one operator; by default onnxruntime's choice.
+        provider_options: further options of the provider, for timed sessions only.
         heeds_choices: use the session options that a model recommends.
         shared: outputs written over inputs, if any.
         check: checks the inputs of each model before its runs, if requested; raises UsageError.
@@ -171,6 +174,11 @@ class Bench:
         return {name: choice for name, choice in found.items() if not choice.plain}
 
     @property
+    def all_provider_options(self) -> dict[str, str]:
+        """The options of the provider in timed sessions; empty for the CPU."""
+        return self.device.timed.provider_options(self.provider_options)
+
+    @property
     def version(self) -> str:
         """onnxruntime's version."""
         return Target(self.device).version
@@ -181,7 +189,7 @@ class Bench:
             "device": str(self.device),
             "threads": self.threads,
             "onnxruntime": self.version,
-            "provider_options": dict(self.provider_options),
+            "provider_options": self.all_provider_options,
             **({} if self.shared is None else {"shared_buffers": dict(self.shared.sources)}),
             "session_options": {name: choice.to_dict() for name, choice in self.choices.items()},
         }
@@ -197,12 +205,13 @@ class Bench:
         assert original.model is not None, "the original is loaded"
         advance(None, "looking for inputs")
         check = None if self.check is None else partial(self.check, original.model)
-        trial = run_once.try_out(original.model, inputs, device=self.device, typical=True, check=check)
+        exact = self.device.exact
+        trial = run_once.try_out(original.model, inputs, device=exact, typical=True, check=check)
         shapes = output_shapes(list(trial.outputs.values()))
         options = dict(self.provider_options)
         share = {} if self.shared is None else self.shared.sources
         setup = Setup(
-            trial.feeds, shapes, self.device, self.threads, options, choices=self.choices, share=share
+            trial.feeds, shapes, self.device.timed, self.threads, options, choices=self.choices, share=share
         )
         footprints, failures = self._footprints(setup, advance)
         running = {one.name: one.path for one in self.contestants if one.name in footprints}
@@ -223,11 +232,11 @@ class Bench:
     @property
     def _exact_products(self) -> bool:
         """Whether outputs are compared with TF32 off, independently of the timed runs: TF32 hides faults."""
-        return self.device.capabilities.tf32 and self.provider_options.get("use_tf32") == "1"
+        return self.device.timed.has_tf32
 
     def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
         """The footprints of the models that run, and the errors of the other models."""
-        checked = setup.eager(use_tf32="0") if self.device.capabilities.tf32 else None
+        checked = replace(setup.eager(), device=self.device.exact)
         found: dict[str, Footprint] = {}
         failures: dict[str, str] = {}
         for number, one in enumerate(self.contestants):
@@ -252,26 +261,18 @@ class Bench:
         return found, failures
 
 
-def cuda_options(
-    device: Device, *, tf32: bool | None = None, cuda_graph: bool = False, nhwc: bool = False
-) -> dict[str, str]:
-    """Options of the CUDA provider for friendly flags; TF32 is on by default, as in onnxruntime.
+def graph_options(device: Device, requested: bool) -> dict[str, str]:
+    """The option of the provider for CUDA graphs, if they are ``requested``.
 
     Raises:
-        UsageError: a flag is given, but the models run on the CPU.
+        UsageError: they are requested, but the models run on the CPU.
     """
-    if device.capabilities.tf32:
-        found = {"use_tf32": str(int(tf32 is not False))}
-        found |= {"enable_cuda_graph": "1"} if cuda_graph else {}
-        return found | ({"prefer_nhwc": "1"} if nhwc else {})
-    flags = {"--tf32": tf32 is True, "--no-tf32": tf32 is False, "--cuda-graph": cuda_graph, "--nhwc": nhwc}
-    for flag, given in flags.items():
-        if given:
-            raise UsageError(
-                f"{flag} is for CUDA, and the models run on the CPU",
-                hint="add --device cuda, or omit the flag",
-            )
-    return {}
+    if requested and not device.capabilities.captures_graphs:
+        raise UsageError(
+            "--cuda-graph is for CUDA, and the models run on the CPU",
+            hint="add --device cuda, or omit the flag",
+        )
+    return {"enable_cuda_graph": "1"} if requested else {}
 
 
 def format_shapes(feeds: Mapping[str, Any]) -> str:

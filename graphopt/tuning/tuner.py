@@ -25,7 +25,7 @@ from graphopt.ort.target import Target
 from graphopt.passes.base import NATIVE_GROUPS
 from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.timing.alternating_runs import Setup, output_shapes
-from graphopt.timing.bench import cuda_options, format_shapes
+from graphopt.timing.bench import format_shapes
 from graphopt.tuning.kernel_candidates import KernelRacer
 from graphopt.tuning.kernel_groups import KernelGroups, kernel_groups
 from graphopt.tuning.measure_variants import HarnessMeasurer
@@ -172,8 +172,7 @@ class Tuner:
             inputs = replace(self.inputs, shapes=shapes)
             trial = run_once.try_out(original, inputs, device=self.device, typical=True)
             buffers = output_shapes(list(trial.outputs.values()))
-            options = cuda_options(self.device)
-            setups.append(Setup(trial.feeds, buffers, self.device, self.tune.threads, options))
+            setups.append(Setup(trial.feeds, buffers, self.device.timed, self.tune.threads))
             measured.append(format_shapes(trial.feeds))
             longest = max(longest, trial.seconds)
         return setups, measured, longest
@@ -256,7 +255,8 @@ class Tuner:
         """Everything that the result depends on, for its key in the store."""
         fingerprint = ir.fingerprint(original, names=True)
         options = describe(attempt.options)
-        where = [self._where(), str(os.cpu_count()), str(self.device)]
+        provider_options = self.device.timed.provider_options()
+        where = [self._where(), str(os.cpu_count()), str(self.device), repr(provider_options)]
         if attempt.pipeline.provides(NATIVE_GROUPS):
             where.append(self.toolchain.compiler)
         return [fingerprint, str(attempt.pipeline), options, *where, _code(), *shapes]

@@ -69,7 +69,7 @@ class Verifier:
     Args:
         original: a model, its serialized form, or its path.
         options: the user's inputs.
-        device: the device that runs the models.
+        device: the device that runs the models, without TF32.
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: CPU seconds for runs; after about half of it, only the most discriminating inputs are tried.
         work: estimated CPU seconds for runs, which limit the number of comparisons independently of the
@@ -110,6 +110,7 @@ class Verifier:
         loaded: ir.Model | None = None,
     ) -> None:
         self.given = options is not None and options.given
+        device = device.exact
         self.device, self.seconds, self.isolated = device, seconds, isolate
         self._cpu_level = cpu_level
         self._allow_external = allow_external

@@ -18,7 +18,7 @@ from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.timing import other_optimizers
 from graphopt.timing.alternating_runs import RaceLimits
-from graphopt.timing.bench import Result, Row, cuda_options
+from graphopt.timing.bench import Result, Row, graph_options
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.footprint import Footprint, Placement
 from graphopt.timing.ratios import Band, Comparison, Conclusion
@@ -151,18 +151,12 @@ def test_passes_go_with_one_model(invoke: Invoke, small: Path, option: str, valu
     assert done.status == 2 and f"{option} needs one model" in done.err
 
 
-def test_flags_become_options_of_the_cuda_provider() -> None:
+def test_cuda_graphs_are_an_option_of_the_cuda_provider() -> None:
     cuda = Device("cuda")
-    assert cuda_options(cuda) == {"use_tf32": "1"}
-    assert cuda_options(cuda, tf32=False, cuda_graph=True, nhwc=True) == {
-        "use_tf32": "0",
-        "enable_cuda_graph": "1",
-        "prefer_nhwc": "1",
-    }
-    assert cuda.providers(options=cuda_options(cuda, cuda_graph=True))[0][1]["enable_cuda_graph"] == "1"
-    assert cuda_options(CPU) == {}
-    with pytest.raises(UsageError, match="--nhwc is for CUDA"):
-        cuda_options(CPU, nhwc=True)
+    assert graph_options(cuda, False) == graph_options(CPU, False) == {}
+    assert cuda.providers(graph_options(cuda, True))[0][1]["enable_cuda_graph"] == "1"
+    with pytest.raises(UsageError, match="--cuda-graph is for CUDA"):
+        graph_options(CPU, True)
 
 
 def test_remarks_report_failures_differences_and_placement() -> None:

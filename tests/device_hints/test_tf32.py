@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphopt.device_hints.model_hints import model_hints
-from graphopt.device_hints.tf32 import float32_products
+from graphopt.device_hints.tf32 import float32_products, tf32_timed
 from graphopt.diagnostics.hint import HINTS, Hint
 from graphopt.diagnostics.record import Record, recorded
 from graphopt.ort.devices import CPU, Device
@@ -49,6 +49,23 @@ def test_verification_has_its_own_hint() -> None:
     (hint,) = model_hints(parse(_PRODUCTS), _CUDA, _AMPERE, is_verified=True)
     assert "2 float32 products" in hint.message and "use_tf32=0" in hint.remedy
     assert _CUDA.providers()[0][1]["use_tf32"] == "0"  # the fact that the hint states
+
+
+def test_timings_have_their_own_hint() -> None:
+    timed = _CUDA.timed
+    hint = tf32_timed({"original": 12, "optimized": 12}, timed, _AMPERE)
+    assert hint is not None and hint.code == "tf32-timed"
+    assert hint.message == "12 float32 products are timed in TF32, which rounds factors to 10 bits"
+    hint = tf32_timed({"original": 12, "half.onnx": 0}, timed, _AMPERE)
+    assert hint is not None and hint.message.endswith("timed in TF32: 12 of original, 0 of half.onnx")
+    for products, device, gpu in (
+        ({"original": 0}, timed, _AMPERE),
+        ({"original": 2}, timed, _TURING),
+        ({"original": 2}, timed, None),
+        ({"original": 2}, _CUDA.having({"use_tf32": 0}).timed, _AMPERE),
+        ({"original": 2}, CPU, None),
+    ):
+        assert tf32_timed(products, device, gpu) is None
 
 
 def test_once_per_process() -> None:

@@ -72,7 +72,8 @@ def test_providers():
     (name, options), fallback = Device("cuda", 1).providers()
     assert (name, fallback) == ("CUDAExecutionProvider", "CPUExecutionProvider")
     assert options == {"device_id": "1", "use_tf32": "0"}
-    assert Device("cuda").providers(tf32=True)[0][1]["use_tf32"] == "1"
+    assert Device("cuda").having({"use_tf32": 1}).providers()[0][1]["use_tf32"] == "1"
+    assert Device("cuda").providers({"use_tf32": "1"})[0][1]["use_tf32"] == "1"
 
 
 def test_the_probe_prints_nothing():

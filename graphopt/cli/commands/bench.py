@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,15 +57,6 @@ class Measurement:
     plot: Path | None
 
 
-@dataclass(frozen=True)
-class CudaFlags:
-    """The values of :data:`cuda_flags`."""
-
-    tf32: bool | None
-    cuda_graph: bool
-    nhwc: bool
-
-
 measurement = shared_options.values_of(
     Measurement,
     "chosen",
@@ -87,16 +78,6 @@ measurement = shared_options.values_of(
     click.option("--roofline", is_flag=True, help="Also compare each kernel with the peaks of this machine."),
     click.option("--plot", type=writes_file, metavar="FILE.svg", help="Draw the latencies."),
 )
-
-cuda_flags = shared_options.values_of(
-    CudaFlags,
-    "cuda",
-    "CUDA",
-    click.option("--tf32/--no-tf32", default=None, help="Allow TF32 in float32 products.  [default: tf32]"),
-    cuda_graph_option,
-    click.option("--nhwc", is_flag=True, help="Prefer the channels-last layout."),
-)
-
 
 @command_decorator.command(
     "bench",
@@ -131,7 +112,7 @@ cuda_flags = shared_options.values_of(
 @shared_options.session_options
 @shared_options.kernel_options
 @shared_options.trusted_option
-@cuda_flags
+@cuda_graph_option
 @check_sizes_option
 @shared_options.model_options
 @shared_options.log_options
@@ -141,7 +122,7 @@ def command(
     against: tuple[str, ...],
     peer_python: str,
     chosen: Measurement,
-    cuda: CudaFlags,
+    cuda_graph: bool,
     session_options: bool,
     kernels: bool,
     trusted: bool,
@@ -166,7 +147,7 @@ def command(
     from graphopt.inputs.shape_sets import parse_shape_sets
     from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.names import GENERAL_NAME
-    from graphopt.timing.bench import cuda_options
+    from graphopt.timing.bench import graph_options
 
     check_file(chosen.plot, [".svg"])
     grid = parse_shape_sets(input_shapes)
@@ -183,8 +164,8 @@ def command(
     if chosen.roofline and not device.capabilities.is_host:
         raise UsageError(f"--roofline is for the CPU, not {device}", hint="add --device cpu, or use --hot")
     compared = _Compared(models, first, bundles, against, peer_python, device)
-    options = _Options(chosen, cuda_options(device, **asdict(cuda)), session_options, kernels, check_sizes)
-    _record_hints(run, compared, options)
+    options = _Options(chosen, graph_options(device, cuda_graph), session_options, kernels, check_sizes)
+    _record_hints(run, compared)
     facts, results, failed = _measure(
         run, compared, options, [replace(inputs, shapes=shapes) for shapes in grid]
     )
@@ -231,7 +212,7 @@ class _Options:
     """The options of the measurement.
 
     Attributes:
-        provider_options: options of the CUDA provider.
+        provider_options: options of the CUDA provider besides those of the device.
     """
 
     chosen: Measurement
@@ -241,14 +222,26 @@ class _Options:
     check_sizes: bool
 
 
-def _record_hints(run: Run, compared: _Compared, options: _Options) -> None:
+def _record_hints(run: Run, compared: _Compared) -> None:
     """Record the hints about the first model on the device."""
     from graphopt.device_hints.model_hints import model_hints
     from graphopt.ort.gpu_properties import gpu_properties
 
-    uses_tf32 = options.provider_options.get("use_tf32") == "1"
-    gpu = gpu_properties(compared.device)
-    for hint in model_hints(compared.first, compared.device, gpu, tf32=uses_tf32, is_verified=uses_tf32):
+    device = compared.device.timed
+    for hint in model_hints(compared.first, device, gpu_properties(device), tf32=device.has_tf32):
+        run.record.hint(hint)
+
+
+def _record_tf32(run: Run, contestants: Sequence[Contestant], device: Device) -> None:
+    """Record the hint about float32 products that are timed in TF32."""
+    from graphopt.device_hints.tf32 import float32_products, tf32_timed, uses_tf32
+    from graphopt.ort.gpu_properties import gpu_properties
+
+    gpu = gpu_properties(device)
+    if not uses_tf32(device, gpu):
+        return
+    products = {one.name: float32_products(one.model) for one in contestants if one.model is not None}
+    if (hint := tf32_timed(products, device.timed, gpu)) is not None:
         run.record.hint(hint)
 
 
@@ -291,6 +284,7 @@ def _measure(
                     else makes.all(compared.paths, compared.against, compared.peer_python)
                 )
                 contestants[0] = replace(contestants[0], model=first)  # its dims are fixed by the options
+                _record_tf32(run, contestants, device)
                 provider_options = _without_obstructed_graphs(run, contestants, device, provider_options)
             bench = Bench(
                 contestants,

@@ -72,7 +72,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
         " (docs/executor.md).",
     ),
 )
-@shared_options.group("CUDA", cuda_graph_option)
+@cuda_graph_option
 @check_sizes_option
 @shared_options.log_options
 @executor_runs.executor_options
@@ -152,12 +152,12 @@ def _run_model(run: Run, path: Path, options: _Options) -> _Result:
     """Run the model at ``path``."""
     from graphopt import api
     from graphopt.ort.session_options import recommended
-    from graphopt.timing.bench import cuda_options
+    from graphopt.timing.bench import graph_options
 
     model = api.load_model(path)
     shared = _shared(run, model)
     device = resolve_options.chosen_device(run)
-    cuda_options(device, cuda_graph=options.cuda_graph)
+    graph_options(device, options.cuda_graph)
     with run.console.progress("running") as advance:
         libraries = resolve_options.libraries_of(run, model, device, options.kernels, advance).paths
         trial = run.compiler.try_out(
@@ -179,7 +179,7 @@ def _run_bundle(run: Run, path: Path, options: _Options) -> _Result:
     from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.names import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
-    from graphopt.timing.bench import cuda_options
+    from graphopt.timing.bench import graph_options
 
     bundle = Bundle(
         path,
@@ -192,7 +192,7 @@ def _run_bundle(run: Run, path: Path, options: _Options) -> _Result:
     )
     general = bundle.model(GENERAL_NAME)
     shared = _shared(run, general)
-    cuda_options(bundle.device, cuda_graph=options.cuda_graph)
+    graph_options(bundle.device, options.cuda_graph)
     with run.console.progress("running"):
         trial = run_bundle_once(bundle, run.compiler.inputs, run.options.get("share_buffers", ()))
     run.record.merge(bundle.record.hints, bundle.record.counters)

@@ -21,6 +21,7 @@ from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
 from graphopt.cli.invocation import Invocation, Run, Sources
 from graphopt.cli.options import completion_values, option_relations
+from graphopt.cli.options.cuda_flags import collect_flags
 from graphopt.cli.options.parameter_types import ReadsData, writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
@@ -100,7 +101,7 @@ def command(
                 check_writable,
                 written_paths,
             )
-            from graphopt.cli.options.resolve_options import move_options
+            from graphopt.cli.options.resolve_options import check_cuda_flag, move_options
 
             if libraries is not None:
                 check_limits(libraries)
@@ -112,6 +113,7 @@ def command(
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 move_options(run, context, values)
+                check_cuda_flag(run)
                 check_kept_weights(context, run.settings.weights)
 
                 def call_function() -> int:
@@ -199,6 +201,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
     as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
     assignments, save_repro = tuple(values.pop("assignments")), values.pop("save_repro")
     config_file = values.pop("config_file")
+    cuda_flag = collect_flags(values)
     given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
     given = {key: None if value == () else value for key, value in given.items()}
     fault, record = None, None
@@ -233,7 +236,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     if str(sample_model.PATH) in invocation.names:
         console.note(f"  {sample_model.NOTE}")
-    return Run(settings, console, verbose, invocation, save_repro, fault, sources=sources)
+    return Run(settings, console, verbose, invocation, save_repro, fault, sources=sources, cuda_flag=cuda_flag)
 
 
 def _name_source(error: UsageError, run: Run) -> None:

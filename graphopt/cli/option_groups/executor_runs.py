@@ -120,7 +120,7 @@ def run_all(
     from graphopt.inputs.feeds import InputOptions, Inputs
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import copies
-    from graphopt.timing.bench import cuda_options
+    from graphopt.timing.bench import graph_options
 
     if is_bundle(model):
         raise UsageError(
@@ -149,7 +149,7 @@ def run_all(
         cuda_graph=cuda_graph,
         check_sizes=check_sizes,
     )
-    cuda_options(resolve_options.chosen_device(run), cuda_graph=cuda_graph)
+    graph_options(resolve_options.chosen_device(run), cuda_graph)
     rounds = chosen.rounds or 1
     with ExitStack() as stack:
         if chosen.fuser is not None:

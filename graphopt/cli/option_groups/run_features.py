@@ -6,8 +6,10 @@ import click
 
 from graphopt.cli.options import shared_options
 
-cuda_graph_option = click.option(
-    "--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."
+#: ``--cuda-graph``.
+cuda_graph_option = shared_options.group(
+    "CUDA",
+    click.option("--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."),
 )
 
 #: ``--check-sizes``.

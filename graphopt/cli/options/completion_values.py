@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 
 import click
 
+from graphopt.util.cuda_options import CUDA_OPTIONS
+
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -76,4 +78,5 @@ pipeline_text = _listed(lambda: [*_pipelines(), *_passes()], before=",(")
 log_spec = _listed(lambda: [*_passes(), *_rules(), *_graphs()], before=":>")
 settings = _listed(_settings, before="")
 devices = _listed(lambda: ["auto", "cpu", "cuda"], before="")
+cuda_options = _listed(lambda: [f"{name}=" for name in CUDA_OPTIONS], before="")
 tools = _listed(_tools)

@@ -140,6 +140,26 @@ def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
     return device
 
 
+def check_cuda_flag(run: Run) -> None:
+    """Check that flags for the CUDA provider are only given for models that may run on CUDA.
+
+    Settings of the provider are no error on the CPU, because several machines may have the same settings.
+
+    Raises:
+        UsageError: a flag is given, and models run on the CPU.
+    """
+    from graphopt.ort.devices import parse_device
+
+    if run.cuda_flag is None:
+        return
+    device = parse_device(run.settings.device) or run.compiler.device
+    if device.capabilities.is_host:
+        raise UsageError(
+            f"{run.cuda_flag} is for CUDA, and the models run on the CPU",
+            hint="add --device cuda, or omit the flag",
+        )
+
+
 def check_trusted(path: Path, *, trusted: bool) -> None:
     """Check that ``--trusted`` is only given for a bundle.
 

@@ -15,7 +15,7 @@ import click
 
 from graphopt.cli.files import sample_model
 from graphopt.cli.invocation import Invocation
-from graphopt.cli.options import completion_values, option_relations, weight_options
+from graphopt.cli.options import completion_values, cuda_flags, option_relations, weight_options
 from graphopt.cli.options.parameter_types import (
     Count,
     ReadsArrays,
@@ -314,7 +314,12 @@ def input_options_of(several: bool = False) -> Decorator:
 
 input_options = input_options_of()
 
-device_options = of_section("Device")
+
+def device_options(function: Function) -> Function:
+    """The options of the device that runs models, and of its provider."""
+    cuda = of_section("CUDA", *cuda_flags.flag_options())
+    return of_section("Device")(cuda(function))
+
 
 #: For commands that optimize for a device but do not run models.
 target_options = group(

@@ -44,6 +44,7 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "PASS": {"multiple": True, "shell_complete": completion_values.passes},
     "SCOPE": {"multiple": True},
     "IN=OUT": {"multiple": True, "callback": parsed_by(_pairs)},
+    "KEY=VALUE": {"multiple": True, "shell_complete": completion_values.cuda_options},
     "NAME=SIZE": {"multiple": True, "callback": parsed_by(parse_sizes)},
     "NAME=FIRST:LAST": {"multiple": True, "callback": parsed_by(parse_ranges)},
     "NAME=EXPRESSION": {"multiple": True, "callback": parsed_by(parse_relations)},

@@ -116,7 +116,7 @@ def drawing(results: Sequence[Result]) -> str:
 
 def _where(bench: Bench) -> str:
     threads = "" if bench.threads is None else f" ({counted(bench.threads, 'thread')})"
-    flags = "".join(f", {key}={value}" for key, value in bench.provider_options.items())
+    flags = "".join(f", {key}={value}" for key, value in bench.all_provider_options.items())
     return f"{bench.device}{threads}, onnxruntime {bench.version}{flags}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -38,6 +38,7 @@ from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.run_features import RunFeatureOptions, RunFeatures
 from graphopt.specialization.shared_buffer_checks import BufferChecks, names_in
 from graphopt.specialization.variant_session import VariantSession, check_signature
+from graphopt.util.cuda_options import parse_cuda_options
 from graphopt.util.disk_store import Store
 from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.ort_array_conversion import native_feeds
@@ -72,6 +73,8 @@ class Bundle:
         kernels: run native groups by kernels; otherwise, onnxruntime runs their nodes.
         check_target: check that the bundle's target fits this machine. Otherwise, a mismatch is an error of
             the session that it affects.
+        cuda_options: options of onnxruntime's CUDA provider (docs/settings.md), which override those of the
+            settings.
         features: CUDA graphs and checks of inputs (:class:`.RunFeatures`).
 
     The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
@@ -83,7 +86,7 @@ class Bundle:
         remarks: the reasons why variants run without cached weights or without native kernels.
 
     Raises:
-        UsageError: the bundle does not exist.
+        UsageError: the bundle does not exist, or an option is invalid.
         InvalidModel: the manifest is damaged, or a file is missing or damaged.
         UnsupportedModel: the bundle is for another device, or has kernels for another system, architecture or
             CPU level.
@@ -103,6 +106,7 @@ class Bundle:
         trusted: bool = False,
         kernels: bool = True,
         check_target: bool = True,
+        cuda_options: Mapping[str, str | int | bool] | Iterable[str] = (),
         **features: Unpack[RunFeatureOptions],
     ) -> None:
         found = bundle_at(Path(path))
@@ -116,6 +120,7 @@ class Bundle:
         self.manifest = self._files.manifest
         self._settings = config.current()  # sessions may be created by another thread, with other settings
         self._device = device
+        self._cuda_options = parse_cuda_options(cuda_options)
         self._threads = threads
         self._optimizations: Optimizations = optimizations
         self._use_session_options = session_options
@@ -144,6 +149,7 @@ class Bundle:
             "trusted": self._trusted,
             "kernels": self._kernels,
             "check_target": self._checks_target,
+            "cuda_options": self._cuda_options,
             **self._features,
         }
         return partial(Bundle, **arguments), (self.folder.absolute(),)
@@ -312,7 +318,7 @@ class Bundle:
         device, remark = device_for(self.manifest, self._device, self._settings)
         if remark is not None and self.manifest.target is not None:
             self.remarks.append(remark)
-        return device
+        return device.having(self._cuda_options).having(self._settings.cuda_options)
 
     def _check_target(self, target: BundleTarget) -> None:
         """Check that this machine fits ``target``, with one error for a mismatch."""
