@@ -266,11 +266,13 @@ def settings_page() -> str:
     """The page on settings, with the table of options of the CUDA provider."""
     from graphopt.util.cuda_options import CUDA_OPTIONS
 
-    lines = ["| key | flag | effect | values | default |", "|---|---|---|---|---|"]
+    lines = ["| key | flag | effect | values | onnxruntime's default |", "|---|---|---|---|---|"]
     for name, option in CUDA_OPTIONS.items():
         flag = f"`{option.flag}`" if option.flag else ""
-        values = ", ".join(f"`{word}`" for word in option.choices) or ("bytes" if option.is_size else "number")
-        lines.append(f"| `{name}` | {flag} | {_cell(option.help)} | {values} | {option.default} |")
+        values = ", ".join(f"`{word}`" for word in option.choices) or (
+            "bytes" if option.is_size else "number"
+        )
+        lines.append(f"| `{name}` | {flag} | {_cell(option.help)} | {values} | {option.default_name} |")
     return _marked("settings.md", {"CUDA options": lines})
 
 

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from graphopt.ort import devices
-from graphopt.ort.devices import CudaStatus
+from graphopt.ort.cuda_probe import CudaStatus
 
 _Session = onnxruntime.InferenceSession
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from graphopt import ir
 from graphopt.device_hints.bf16 import HasKernel, bf16_unsupported
-from graphopt.device_hints.tf32 import float32_products, tf32_off, tf32_verification, uses_tf32
+from graphopt.device_hints.tf32 import (
+    float32_products,
+    tf32_off,
+    tf32_timed,
+    tf32_verification,
+    uses_tf32,
+)
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
 from graphopt.ort.devices import Device
@@ -38,6 +44,15 @@ def model_hints(
         found += [tf32_off(products, device, gpu)] if tf32 is False else []
         found += [tf32_verification(products, device, gpu)] if is_verified else []
     yield from (hint for hint in found if hint is not None)
+
+
+def timing_hints(models: Mapping[str, ir.Model], device: Device, gpu: GpuProperties | None) -> Iterator[Hint]:
+    """The hints about timings of ``models``, by name, on ``device`` with the properties ``gpu``."""
+    if device.timed.has_tf32 and uses_tf32(device, gpu):
+        products = {name: float32_products(model) for name, model in models.items()}
+        found = tf32_timed(products, device.timed, gpu)
+        if found is not None:
+            yield found
 
 
 def record_hints(record: Record, model: Callable[[], ir.Model], device: Device) -> None:

@@ -55,8 +55,8 @@ def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint |
     return Hint(
         "tf32-off",
         f"{counted(products, 'float32 product')} run without TF32, which {gpu} computes faster",
-        "--tf32 permits it (in Python: cuda_options={'use_tf32': 1}), and graphopt bench measures with it; your"
-        " own sessions have the provider option use_tf32=1 by default",
+        "--tf32 permits it (in Python: cuda_options={'use_tf32': 1}), and graphopt bench measures with it;"
+        " your own sessions have the provider option use_tf32=1 by default",
     )
 
 

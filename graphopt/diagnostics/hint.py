@@ -10,8 +10,8 @@ from graphopt.util.lazy_dataclass import dataclass
 HINTS: dict[str, str] = {
     "tf32-off": "The model has float32 products or convolutions, the GPU computes them in TF32 (compute"
     " capability 8.0 or higher), and the session does not use TF32. Once per process.",
-    "tf32-timed": "bench times float32 products or convolutions in TF32, so that TF32 may decide the speed; the"
-    " hint also reports models with different numbers of such products.",
+    "tf32-timed": "bench or optimize --tune times float32 products or convolutions in TF32, so that TF32 may"
+    " decide the speed. The hint of bench names models with different numbers of them.",
     "tf32-verification": "As for tf32-off, and a result was verified: verification switches TF32 off, and"
     " onnxruntime switches it on by default. Once per process.",
     "bf16-unsupported": "The model computes in bfloat16, and the device has no support for it: the compute"

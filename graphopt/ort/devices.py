@@ -1,33 +1,18 @@
-"""Devices that run models: parsing of ``--device``, and a silent probe of CUDA."""
+"""Devices that run models: their capabilities and provider options, and parsing of ``--device``."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import io
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
-from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from graphopt import config
 from graphopt.config import Settings
 from graphopt.errors import RuntimeFailure, unknown
+from graphopt.ort.cuda_probe import probe_cuda
 from graphopt.util.cuda_options import parse_cuda_options
 from graphopt.util.lazy_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-#: ``y = Identity(x)``, float32, opset 17, IR version 8: a minimal model for probing a provider.
-_IDENTITY_MODEL = (
-    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
-    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
-)
-
 
 #: The option of the CUDA provider that permits TF32.
 TF32 = "use_tf32"
@@ -192,14 +177,6 @@ class Device:
 CPU = Device()
 
 
-@dataclass(frozen=True)
-class CudaStatus:
-    """Whether CUDA can be used, and the reason if not, in one sentence."""
-
-    available: bool
-    reason: str
-
-
 def parse_device(text: str) -> Device | None:
     """Parse ``auto`` (``None``), ``cpu``, ``cuda`` or ``cuda:N``.
 
@@ -234,10 +211,9 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
     if status.available:
         return wanted, None
     if device is not None and not allow_fallback:
-        raise RuntimeFailure(
-            f"CUDA can't be used: {status.reason}",
-            hint="--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor has details",
-        )
+        on_cpu = "--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor has details"
+        hint = f"{status.remedy}; {on_cpu}" if status.remedy else on_cpu
+        raise RuntimeFailure(f"CUDA can't be used: {status.reason}", hint=hint)
     return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
 
 
@@ -271,117 +247,3 @@ def target_device(device: str | Device | None, *, probe: bool = True) -> Device 
     if device is None or isinstance(device, Device):
         return device
     return parse_device(device) or (choose(device)[0] if probe else None)
-
-
-@cache
-def probe_cuda(index: int = 0) -> CudaStatus:
-    """Determine, once per process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
-
-    Cheap checks with clear reasons (build, driver, libraries) precede a trial session, because onnxruntime
-    reports failures on stdout and silently falls back to the CPU.
-    """
-    import onnxruntime
-
-    reason = (
-        _missing_build(onnxruntime)
-        or _unfit_driver(onnxruntime, index)
-        or _missing_libraries(onnxruntime)
-        or _failing_session(onnxruntime, index)
-    )
-    return CudaStatus(reason is None, reason or "CUDA can be used")
-
-
-@contextlib.contextmanager
-def quiet(onnxruntime: ModuleType) -> Iterator[None]:
-    """Silence onnxruntime's default logger and the output of its Python code."""
-    with unlogged(onnxruntime), contextlib.redirect_stdout(io.StringIO()):
-        yield
-
-
-@contextlib.contextmanager
-def unlogged(onnxruntime: ModuleType) -> Iterator[None]:
-    """Silence onnxruntime's default logger, which reports failed allocations, for example."""
-    onnxruntime.set_default_logger_severity(4)
-    try:
-        yield
-    finally:
-        onnxruntime.set_default_logger_severity(2)
-
-
-def _missing_build(onnxruntime: ModuleType) -> str | None:
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        return None
-    reason = f"this onnxruntime ({onnxruntime.__version__}) is built without CUDA"
-    if all(_is_installed(name) for name in ("onnxruntime", "onnxruntime-gpu")):
-        reason += "; onnxruntime overwrites onnxruntime-gpu: uninstall both, then install onnxruntime-gpu"
-    return reason
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _unfit_driver(onnxruntime: ModuleType, index: int) -> str | None:
-    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(library)
-    except OSError:
-        return f"no NVIDIA driver ({library} not found)"
-    count, version = ctypes.c_int(), ctypes.c_int()
-    if code := driver.cuInit(0):
-        return f"the NVIDIA driver can't start (cuInit returned {code})"
-    if driver.cuDeviceGetCount(ctypes.byref(count)) or driver.cuDriverGetVersion(ctypes.byref(version)):
-        return "the NVIDIA driver does not answer"
-    if not count.value:
-        return "the NVIDIA driver reports no GPU"
-    if index >= count.value:
-        return f"there is no cuda:{index}, the NVIDIA driver reports {count.value} GPU(s)"
-    needed = _cuda_major(onnxruntime)
-    major, minor = version.value // 1000, version.value % 1000 // 10
-    if major < needed:
-        return f"the driver supports CUDA {major}.{minor}, this onnxruntime needs {needed}"
-    return None
-
-
-def _cuda_major(onnxruntime: ModuleType) -> int:
-    return int(str(getattr(onnxruntime, "cuda_version", "") or "0").split(".")[0])
-
-
-def _missing_libraries(onnxruntime: ModuleType) -> str | None:
-    """onnxruntime's CUDA libraries that can't be loaded, except cuDNN, which is loaded on demand."""
-    with quiet(onnxruntime):
-        onnxruntime.preload_dlls()
-    if not sys.platform.startswith("linux"):
-        return None
-    major = _cuda_major(onnxruntime)
-    wanted = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
-    missing = [name for name in wanted if not _loads(name)]
-    if not missing:
-        return None
-    package = f"onnxruntime-gpu[cuda,cudnn]=={onnxruntime.__version__}"
-    return f"missing {', '.join(missing)} (pip install '{package}' installs it)"
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
-
-
-def _failing_session(onnxruntime: ModuleType, index: int) -> str | None:
-    with quiet(onnxruntime):
-        try:
-            session = onnxruntime.InferenceSession(
-                _IDENTITY_MODEL, providers=Device("cuda", index).providers(), enable_fallback=0
-            )
-        except Exception as error:  # onnxruntime's errors have no common base class
-            return "it does not start: " + str(error).split("CUDA failure")[-1].split(" ; ")[0].strip()
-    if "CUDAExecutionProvider" in session.get_providers():
-        return None
-    return "onnxruntime fell back to the CPU"

@@ -1,8 +1,10 @@
-"""The errors of onnxruntime, in one short line."""
+"""The errors of onnxruntime, in one short line, and the error classes for them."""
 
 from __future__ import annotations
 
 import re
+
+from graphopt.errors import RuntimeFailure, SystemExhausted
 
 #: Parts removed from onnxruntime's messages: status codes, source locations, C++ signatures.
 _NOISE = (
@@ -12,6 +14,7 @@ _NOISE = (
     (r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: ", r"\1 '\2': "),
     (r"\S+\.(?:cc|h|cu|cuh|cpp|hpp):\d+ (?:(?:\S+ ){0,4}?\S*onnxruntime::\S*\(.*?\)(?: const)? )?", ""),
     (r"(^|': )[^'.]{1,150}? was false\. (?=\S)", r"\1"),
+    (r" ?; GPU=\d+ ?; hostname=.*", ""),
     (
         r"ONNX Runtime only .*?Opset (\d+) .*?domain (\S+) is till opset (\d+)",
         r"opset \1 of \2 is unknown (last: \3)",
@@ -28,3 +31,35 @@ def explain(error: BaseException) -> str:
         text = re.sub(pattern, replacement, text)
     text = text.strip().rstrip(".") or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
+
+
+#: Substrings of messages about memory of a GPU: the arena of onnxruntime, its limit, CUDA, cuBLAS and cuDNN.
+_NO_GPU_MEMORY = (
+    *("Failed to allocate memory for requested buffer", "is smaller than requested bytes"),
+    *("CUDA failure 2:", "out of memory", "STATUS_ALLOC_FAILED"),
+)
+#: The next step if the memory of a GPU does not suffice.
+GPU_MEMORY_HINT = (
+    "nvidia-smi lists the memory of other processes; smaller inputs need less, and --arena-growth"
+    " as-requested reserves less; --device cpu runs on the CPU"
+)
+
+
+def lacks_gpu_memory(text: str) -> bool:
+    """Whether ``text``, a message of a session on a GPU, reports a lack of memory."""
+    return any(part in text for part in _NO_GPU_MEMORY)
+
+
+def as_failure(error: BaseException, start: str, *, on_gpu: bool) -> RuntimeFailure | SystemExhausted:
+    """The error of graphopt for an ``error`` of onnxruntime: a lack of memory on a GPU, or a failure.
+
+    Args:
+        error: the exception.
+        start: the beginning of the message, such as "onnxruntime failed".
+        on_gpu: whether the session runs on a GPU.
+    """
+    if on_gpu and lacks_gpu_memory(str(error)):
+        return SystemExhausted(
+            f"{start}: the GPU has not enough memory: {explain(error)}", hint=GPU_MEMORY_HINT
+        )
+    return RuntimeFailure(f"{start}: {explain(error)}")

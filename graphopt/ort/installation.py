@@ -15,7 +15,7 @@ from typing import Any
 
 from graphopt import __version__, config, publish
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.ort.devices import CudaStatus, probe_cuda
+from graphopt.ort.cuda_probe import CudaStatus, probe_cuda
 from graphopt.ort.target import Target
 from graphopt.util.disk_store import Store
 from graphopt.util.lazy_dataclass import dataclass
@@ -107,7 +107,8 @@ class Health:
             advice = "pip install --force-reinstall onnxruntime-gpu, or onnxruntime where that does not exist"
             found.append(Problem(f"onnxruntime can't be used: {runtime.error}", advice, broken=True))
         elif not self.cuda.available:
-            advice = "models run on the CPU; --device cpu skips the CUDA check"
+            on_cpu = "models run on the CPU; --device cpu skips the CUDA check"
+            advice = f"{self.cuda.remedy}; otherwise {on_cpu}" if self.cuda.remedy else on_cpu
             found.append(Problem(f"CUDA is off: {self.cuda.reason}", advice))
         if self.fault is not None:
             advice = "fix or remove it, other commands fail because of it; docs/cli.md lists the settings"

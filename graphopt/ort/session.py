@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.diagnostics import record, tracer
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.ort.devices import CPU, Device, quiet, unlogged
-from graphopt.ort.error_text import explain
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.error_text import as_failure
 from graphopt.ort.session_options import SessionChoice
+from graphopt.ort.silence import quiet, unlogged
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.process.threads import start_thread
 from graphopt.util.ort_array_conversion import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
@@ -97,6 +98,7 @@ def create(
 
     Raises:
         RuntimeFailure: onnxruntime refuses the model, the device or a library.
+        SystemExhausted: the memory of the GPU does not suffice.
     """
     import onnxruntime
 
@@ -131,7 +133,8 @@ def create(
                         source, options, providers=providers, enable_fallback=0, **extra
                     )
     except Exception as error:  # onnxruntime's errors have no common base class
-        raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
+        on_gpu = not device.capabilities.is_host
+        raise as_failure(error, "onnxruntime can't load the model", on_gpu=on_gpu) from error
     if isinstance(source, bytes):
         # onnxruntime keeps the serialized model for a change of providers; it is as large as the weights
         vars(made)["_model_bytes"] = None
@@ -157,6 +160,7 @@ def run(
         UsageError: an array is masked, or contains Python objects other than strings.
         RuntimeFailure: the run fails, or a value has an unsupported type.
         ResourceLimit: the time limit is exceeded.
+        SystemExhausted: the memory of the GPU does not suffice.
     """
     import onnxruntime
 
@@ -182,9 +186,14 @@ def run(
     except Exception as error:  # onnxruntime's errors have no common base class
         if options.terminate:
             raise ResourceLimit(f"it took more than {seconds:g} s of CPU time") from error
-        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+        raise as_failure(error, "onnxruntime failed", on_gpu=is_on_gpu(session)) from error
     finally:
         done.set()
+
+
+def is_on_gpu(session: InferenceSession) -> bool:
+    """Whether ``session`` was created for another device than the CPU."""
+    return bool(session.get_providers()[0] != CPU.capabilities.provider)
 
 
 def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> None:

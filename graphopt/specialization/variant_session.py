@@ -6,11 +6,11 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt.diagnostics.record import Record
-from graphopt.errors import InvalidModel, RuntimeFailure
+from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
-from graphopt.ort.error_text import explain
+from graphopt.ort.error_text import as_failure
 from graphopt.specialization.cuda_graphs.captured_graphs import NOT_CAPTURED, CapturedGraphs, run_options
 from graphopt.specialization.guard_counts import GuardCounter
 from graphopt.specialization.input_layout import aligned, note_repeated
@@ -113,12 +113,12 @@ class VariantSession:
         except Exception as error:  # onnxruntime's errors have no common base
             raise self.failure(error, values) from error
 
-    def failure(self, error: Exception, feeds: Mapping[str, Any]) -> RuntimeFailure:
+    def failure(self, error: Exception, feeds: Mapping[str, Any]) -> RuntimeFailure | ResourceLimit:
         """The error for a failed run; raises UsageError if an input is missing or unknown."""
         check_feeds(feeds, self._signature)
-        if isinstance(error, RuntimeFailure):
+        if isinstance(error, RuntimeFailure | ResourceLimit):
             return error
-        return RuntimeFailure(f"onnxruntime failed: {explain(error)}")
+        return as_failure(error, "onnxruntime failed", on_gpu=session.is_on_gpu(self.session))
 
 
 class BoundRuns:

@@ -17,10 +17,11 @@ import numpy as np
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
-from graphopt.ort.devices import CPU, Device, quiet
-from graphopt.ort.error_text import explain
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.error_text import as_failure
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
+from graphopt.ort.silence import quiet
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.timing import ratios
 from graphopt.util.lazy_dataclass import dataclass
@@ -167,6 +168,7 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
 
     Raises:
         RuntimeFailure: the model does not run, or has other inputs.
+        SystemExhausted: the memory of the GPU does not suffice.
     """
     try:
         is_bound = setup.share or not setup.device.capabilities.is_host
@@ -175,7 +177,8 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     except RuntimeFailure:
         raise
     except Exception as error:  # onnxruntime's errors have no common base
-        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+        on_gpu = not setup.device.capabilities.is_host
+        raise as_failure(error, "onnxruntime failed", on_gpu=on_gpu) from error
     return run
 
 

@@ -17,7 +17,7 @@ from graphopt.fusion.kernel_library import libraries_for
 from graphopt.model_arguments import ModelLike, PathLike, copy, in_ort_readable_form, loaded
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
-from graphopt.ort.error_text import explain
+from graphopt.ort.error_text import as_failure
 from graphopt.ort.loadable_model import Artifact
 from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint
@@ -118,6 +118,7 @@ class Trainer:
         Raises:
             UsageError: an input is missing or unknown.
             RuntimeFailure: onnxruntime can't run the step. Parameters and state are unchanged.
+            SystemExhausted: the memory of the GPU does not suffice. Parameters and state are unchanged.
         """
         if isinstance(feeds, Mapping):
             feeds = native_feeds(feeds)
@@ -141,7 +142,8 @@ class Trainer:
         except RuntimeFailure:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base class
-            raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+            on_gpu = not self._device.capabilities.is_host
+            raise as_failure(error, "onnxruntime failed", on_gpu=on_gpu) from error
         self._last = binding
         self._now = 1 - self._now
         self.steps += 1

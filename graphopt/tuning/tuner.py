@@ -11,6 +11,8 @@ from pathlib import Path
 
 import graphopt
 from graphopt import ir, publish
+from graphopt.device_hints.model_hints import timing_hints
+from graphopt.diagnostics import record
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.inputs import run_once
@@ -20,6 +22,7 @@ from graphopt.instrument.report import Dropped, Report
 from graphopt.model_arguments import copy
 from graphopt.optimization_attempt import Attempt
 from graphopt.ort.devices import Device
+from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
 from graphopt.passes.base import NATIVE_GROUPS
@@ -189,6 +192,8 @@ class Tuner:
         opset: int | None,
     ) -> Tuning:
         model, report = first
+        for hint in timing_hints({"the original": original}, self.device, gpu_properties(self.device)):
+            record.hint(hint)
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (

@@ -1,8 +1,7 @@
 """Options of onnxruntime's CUDA provider: names, values, and flags of the command line.
 
 The names are those that ``CUDAExecutionProviderInfo::FromProviderOptions`` of onnxruntime 1.31.1 accepts
-(``cuda_execution_provider_info.cc``); an unknown name or value is an error of the session, which names neither
-the option of graphopt nor a similar name.
+(``cuda_execution_provider_info.cc``). The provider refuses others, with an error that has no similar name.
 """
 
 from __future__ import annotations
@@ -49,6 +48,12 @@ class CudaOption:
     def choices(self) -> list[str]:
         """The names of its values for users; empty for numbers."""
         return ["1", "0"] if self.is_switch else list(self.words)
+
+    @property
+    def default_name(self) -> str:
+        """The name of the default for users."""
+        names = (name for name in self.choices if self.words[name] == self.default)
+        return next(names, self.default)
 
 
 _SEARCHES = {word.lower(): word for word in ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")}

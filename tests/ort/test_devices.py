@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from graphopt.errors import RuntimeFailure, UsageError
-from graphopt.ort import devices
-from graphopt.ort.devices import CPU, CudaStatus, Device, choose, parse_device
+from graphopt.ort import cuda_probe, devices
+from graphopt.ort.cuda_probe import CudaStatus
+from graphopt.ort.devices import CPU, Device, choose, parse_device
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_providers():
 
 
 def test_the_probe_prints_nothing():
-    program = "from graphopt.ort.devices import probe_cuda; status = probe_cuda(); assert status.reason"
+    program = "from graphopt.ort.cuda_probe import probe_cuda; status = probe_cuda(); assert status.reason"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{program}"],
         capture_output=True,
@@ -102,8 +103,10 @@ def test_a_missing_device(monkeypatch):
     class Runtime:
         cuda_version = "13.0"
 
-    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: Driver())
-    assert devices._unfit_driver(Runtime, 0) is None
-    assert devices._unfit_driver(Runtime, 2) == "there is no cuda:2, the NVIDIA driver reports 1 GPU(s)"
+    monkeypatch.setattr(cuda_probe.ctypes, "CDLL", lambda name: Driver())
+    assert cuda_probe._unfit_driver(Runtime, 0) is None
+    found = cuda_probe._unfit_driver(Runtime, 2)
+    assert found.reason == "there is no cuda:2, the NVIDIA driver reports 1 GPU(s)"
+    assert found.remedy == "--device cuda:0"
     Runtime.cuda_version = "14.1"
-    assert "needs 14" in devices._unfit_driver(Runtime, 0)
+    assert "needs 14" in cuda_probe._unfit_driver(Runtime, 0).reason

@@ -79,6 +79,7 @@ measurement = shared_options.values_of(
     click.option("--plot", type=writes_file, metavar="FILE.svg", help="Draw the latencies."),
 )
 
+
 @command_decorator.command(
     "bench",
     example=EXAMPLE,
@@ -234,14 +235,11 @@ def _record_hints(run: Run, compared: _Compared) -> None:
 
 def _record_tf32(run: Run, contestants: Sequence[Contestant], device: Device) -> None:
     """Record the hint about float32 products that are timed in TF32."""
-    from graphopt.device_hints.tf32 import float32_products, tf32_timed, uses_tf32
+    from graphopt.device_hints.model_hints import timing_hints
     from graphopt.ort.gpu_properties import gpu_properties
 
-    gpu = gpu_properties(device)
-    if not uses_tf32(device, gpu):
-        return
-    products = {one.name: float32_products(one.model) for one in contestants if one.model is not None}
-    if (hint := tf32_timed(products, device.timed, gpu)) is not None:
+    models = {one.name: one.model for one in contestants if one.model is not None}
+    for hint in timing_hints(models, device, gpu_properties(device)):
         run.record.hint(hint)
 
 
@@ -336,12 +334,15 @@ def _without_obstructed_graphs(
 ) -> dict[str, str]:
     """``provider_options`` without CUDA graphs if one of the models can't be captured: all run alike."""
     from graphopt.specialization.cuda_graphs.graph_switch import skip
+    from graphopt.specialization.cuda_graphs.graph_trial import trial_refusal
     from graphopt.specialization.cuda_graphs.obstacles import obstacles
 
     if provider_options.get("enable_cuda_graph") != "1":
         return provider_options
     for one in contestants:
         reason = None if one.model is None else next(obstacles(one.model, device), None)
+        if reason is None and one.failure is None:
+            reason = trial_refusal(one.path, device, one.choice)
         if reason is not None:
             skip(run.record, f"{one.name}: {reason}", device)
             return {key: value for key, value in provider_options.items() if key != "enable_cuda_graph"}

@@ -236,7 +236,9 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     if str(sample_model.PATH) in invocation.names:
         console.note(f"  {sample_model.NOTE}")
-    return Run(settings, console, verbose, invocation, save_repro, fault, sources=sources, cuda_flag=cuda_flag)
+    return Run(
+        settings, console, verbose, invocation, save_repro, fault, sources=sources, cuda_flag=cuda_flag
+    )
 
 
 def _name_source(error: UsageError, run: Run) -> None:

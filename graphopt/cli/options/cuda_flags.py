@@ -1,4 +1,4 @@
-"""Flags for options of onnxruntime's CUDA provider, created from :data:`graphopt.util.cuda_options.CUDA_OPTIONS`.
+"""Flags for options of the CUDA provider (:data:`graphopt.util.cuda_options.CUDA_OPTIONS`).
 
 All of them become values of the option ``cuda_options`` of ``optimize``, as ``--cuda-option`` does.
 """
@@ -55,4 +55,4 @@ def _default_text(name: str, option: CudaOption) -> str:
         return "no-tf32; of bench: tf32"
     if option.is_switch:
         return "on" if option.default == "1" else "off"
-    return next((word for word, value in option.words.items() if value == option.default), option.default)
+    return option.default_name

@@ -4,7 +4,7 @@ A captured graph reads and writes fixed addresses. Each set of shapes has buffer
 inputs of a run are copied, and buffers for its outputs. Inputs that the caller declares static keep their own
 addresses. The first run of a set of shapes warms up (kernels are loaded, and algorithms are chosen) and is
 then captured; later runs are replayed. onnxruntime never frees a captured graph, so that their number is
-bounded: runs of further shapes are not captured.
+bounded: runs of further shapes are not captured. After a capture that fails, no run is captured.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
 from graphopt.ort.devices import Device
+from graphopt.ort.error_text import explain
 from graphopt.ort.session import FATAL
 from graphopt.specialization.input_layout import distinct_elements, is_aligned
 from graphopt.specialization.ort_values import copy_on, empty_like, ort_value
@@ -95,6 +96,7 @@ class CapturedGraphs:
         self._outputs = [argument.name for argument in session.get_outputs()]
         self._graphs: dict[tuple[Any, ...], _Captured] = {}
         self._lock = ForkSafeLock()
+        self._is_off = False
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
         """The outputs as arrays that own their memory, in order."""
@@ -124,8 +126,8 @@ class CapturedGraphs:
                 self._session.run_with_iobinding(graph.binding, graph.options)
             else:
                 graph = self._warm_up(values, static)
-                if self._may_capture(values):
-                    self._capture(graph, key)
+                if self._may_capture(values) and not self._capture(graph, key):
+                    graph = self._warm_up(values, static)  # the capture replaced the outputs
             return [convert(value) for value in graph.binding.get_outputs()]
 
     def _is_static(self, name: str, value: Any) -> bool:
@@ -151,8 +153,8 @@ class CapturedGraphs:
         return graph
 
     def _may_capture(self, values: Mapping[str, Any]) -> bool:
-        """Whether another graph may be captured; graphs of empty tensors have no kernels."""
-        if any(prod(_shape(value)) == 0 for value in values.values()):
+        """Whether a further graph may be captured; graphs of empty tensors have no kernels."""
+        if self._is_off or any(prod(_shape(value)) == 0 for value in values.values()):
             self._record.count("cuda-graph runs without a graph")
             return False
         if len(self._graphs) < self._options.most:
@@ -168,14 +170,27 @@ class CapturedGraphs:
         )
         return False
 
-    def _capture(self, graph: _Captured, key: tuple[Any, ...]) -> None:
-        """Bind buffers for the outputs, and run once more, which captures."""
+    def _capture(self, graph: _Captured, key: tuple[Any, ...]) -> bool:
+        """Bind buffers for the outputs, and run once more, which captures; returns whether that succeeded."""
         for name, value in zip(self._outputs, graph.binding.get_outputs(), strict=True):
             graph.binding.bind_ortvalue_output(name, empty_like(value, self._device))
         graph.options = run_options(len(self._graphs) + 1)
+        try:
+            self._session.run_with_iobinding(graph.binding, graph.options)
+        except Exception as error:  # onnxruntime's errors have no common base
+            self._is_off = True
+            self._record.count("cuda-graph runs without a graph")
+            self._record.hint(
+                Hint(
+                    "cuda-graph-off",
+                    f"CUDA graphs are off: onnxruntime can't capture a run: {explain(error)}",
+                    "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions",
+                )
+            )
+            return False
         self._record.count("cuda-graph captures")
-        self._session.run_with_iobinding(graph.binding, graph.options)
         self._graphs[key] = graph
+        return True
 
     def _refill(self, graph: _Captured, values: Mapping[str, Any]) -> None:
         """Copy the inputs of a run to the buffers; repeated elements are compared first."""

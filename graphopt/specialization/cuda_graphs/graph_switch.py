@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.device_hints.bf16 import HasKernel
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.specialization.cuda_graphs.captured_graphs import CapturedGraphs, GraphOptions
 from graphopt.specialization.cuda_graphs.obstacles import obstacles
@@ -19,6 +19,8 @@ from graphopt.util.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
+#: The options of the CUDA provider for sessions with CUDA graphs.
+GRAPHS_ON = {"enable_cuda_graph": "1"}
 #: The counter of sessions that run without CUDA graphs, although these were requested.
 SKIPS = "cuda-graph skips"
 
@@ -70,14 +72,23 @@ class GraphSwitch:
         reason = reason or next(obstacles(model(), device, has_kernel), None)
         if reason is None:
             try:
-                made = create({"enable_cuda_graph": "1"})
+                made = create(GRAPHS_ON)
             except RuntimeFailure as failure:
-                reason = f"onnxruntime refuses them: {failure.message}"
+                reason = refusal(failure)
             else:
                 return made, CapturedGraphs(made, device, self.options, self.record)
         self.reason = self.reason or reason
         skip(self.record, reason, device)
         return create({}), None
+
+
+def refusal(failure: GraphoptError) -> str:
+    """The reason in words for a session that onnxruntime refuses with CUDA graphs."""
+    if "control flow" in failure.message:
+        return "onnxruntime finds control flow in the model"
+    if "graph capture" in failure.message or "CUDA Graph" in failure.message:
+        return "onnxruntime leaves nodes on the CPU, or copies tensors between the CPU and the GPU"
+    return f"onnxruntime refuses them: {failure.message}"
 
 
 def skip(record: Record, reason: str, device: Device) -> None:

@@ -13,7 +13,7 @@ from graphopt.analysis.data_dependent_shapes import values_with_data_dependent_s
 from graphopt.context import context_for
 from graphopt.device_hints.bf16 import HasKernel
 from graphopt.ir.signature import Signature
-from graphopt.ops.traits import CONTROL_FLOW
+from graphopt.ops.traits import CONTROL_FLOW, is_random
 from graphopt.ort.devices import Device
 from graphopt.ort.target import Target
 from graphopt.util.ort_array_conversion import LOW_TYPES
@@ -33,6 +33,7 @@ def obstacles(model: ir.Model, device: Device, has_kernel: HasKernel | None = No
         return
     yield from _control_flow(model)
     yield from _other_types(Signature.of(model))
+    yield from _random_numbers(model)
     yield from _data_dependent_shapes(model)
     yield from _missing_kernels(model, has_kernel or Target(device).has_kernel)
 
@@ -42,6 +43,15 @@ def _control_flow(model: ir.Model) -> Iterator[str]:
         for node in graph:
             if node.op_type in CONTROL_FLOW and node.domain == "":
                 yield f"{node.op_type} {node.name or node.outputs[0].name!r} is control flow"
+                return
+
+
+def _random_numbers(model: ir.Model) -> Iterator[str]:
+    """The first operator that draws random numbers: replays would repeat the seed of the capture."""
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            if is_random(node) and node.op_type != "BatchNormalization":
+                yield f"{node.op_type} {node.name or node.outputs[0].name!r} draws random numbers"
                 return
 
 
@@ -70,10 +80,23 @@ def _missing_kernels(model: ir.Model, has_kernel: HasKernel) -> Iterator[str]:
     functions = {(key[0], key[1]) for key in model.functions}
     for graph in ir.graphs_of(model):
         for node in graph:
+            version = cx.edit.scopes.version(node)
             if (node.domain, node.op_type) in functions or node.op_type == "Constant":
                 continue
             if all((value.dtype or cx.facts.dtype(value)) == ir.DataType.INT64 for value in node.outputs):
                 continue  # probably the computation of a shape, which may run on the CPU
-            if not has_kernel(node.op_type, node.domain, cx.edit.scopes.version(node), None):
-                yield f"{node.op_type} {node.name or node.outputs[0].name!r} has no kernel on the device"
-                return
+            first = node.inputs[0] if node.inputs else None
+            dtype = None if first is None else first.dtype or cx.facts.dtype(first)
+            element = None if dtype is None else dtype.name.lower()
+            if has_kernel(node.op_type, node.domain, version, element) or _is_expanded(node, version):
+                continue
+            has_others = element is not None and has_kernel(node.op_type, node.domain, version, None)
+            types = f" for {element}" if has_others else ""
+            yield f"{node.op_type} {node.name or node.outputs[0].name!r} has no kernel on the device{types}"
+            return
+
+
+def _is_expanded(node: ir.Node, version: int) -> bool:
+    """Whether onnxruntime replaces an operator without a kernel by its definition as a function."""
+    schema = ir.operator_schema(node.domain, node.op_type, version)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)

@@ -29,12 +29,15 @@ class _Session:
     def __init__(self, text: str) -> None:
         self.real = session.create(ir.to_bytes(parse(text)), threads=1)
         self.runs: list[int] = []
+        self.fails_to_capture = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
         self.runs.append(int(options.get_run_config_entry("gpu_graph_id")))
+        if self.fails_to_capture and self.runs[-1] > 0:
+            raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : Graph capture did not complete")
         self.real.run_with_iobinding(binding, options)
 
 
@@ -64,6 +67,19 @@ def test_the_first_run_warms_up_and_captures_and_later_runs_replay() -> None:
         _check(graphs.arrays(_feeds(3, factor)), _feeds(3, factor))
     assert made.runs == [-1, 1, 1, 1]
     assert record.counters == {"cuda-graph captures": 1, "cuda-graph replays": 2}
+
+
+def test_a_failed_capture_ends_all_captures() -> None:
+    graphs, made, record = _graphs()
+    made.fails_to_capture = True
+    for rows in (3, 3, 2):
+        _check(graphs.arrays(_feeds(rows)), _feeds(rows))
+    assert made.runs == [-1, 1, -1, -1, -1]  # the run after the capture computes the outputs again
+    assert record.counters == {"cuda-graph runs without a graph": 3}
+    (hint,) = record.hints
+    assert hint.message == (
+        "CUDA graphs are off: onnxruntime can't capture a run: Graph capture did not complete"
+    )
 
 
 def test_each_set_of_shapes_has_a_graph_up_to_a_bound() -> None:

@@ -20,8 +20,9 @@ from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.ort import devices, preflight
 from graphopt.ort.devices import CPU, Device
+from graphopt.specialization.cuda_graphs import graph_trial
 from graphopt.specialization.cuda_graphs.captured_graphs import GraphOptions
-from graphopt.specialization.cuda_graphs.graph_switch import SKIPS, GraphSwitch
+from graphopt.specialization.cuda_graphs.graph_switch import SKIPS, GraphSwitch, refusal
 from tests.cli.conftest import Invoke, invoke, small  # noqa: F401
 from tests.model_testing import parse
 
@@ -84,6 +85,43 @@ def test_onnxruntime_refuses() -> None:
     _, graphs = GraphSwitch(_ON, record).session(create, lambda: parse(PLAIN), CUDA, _all)
     assert graphs is None and record.counters == {SKIPS: 1}
     assert record.hints[0].message == "CUDA graphs are off: onnxruntime refuses them: nodes are on the CPU"
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        (
+            "as all compute graph nodes have not been partitioned to the CUDAExecutionProvider",
+            "onnxruntime leaves nodes on the CPU, or copies tensors between the CPU and the GPU",
+        ),
+        (
+            "as the model has control flow nodes which can't be supported by CUDAExecutionProvider",
+            "onnxruntime finds control flow in the model",
+        ),
+    ],
+)
+def test_refusals_of_onnxruntime_in_words(rest: str, reason: str) -> None:
+    text = "This session cannot use the graph capture feature as requested by the user "
+    assert refusal(RuntimeFailure(f"onnxruntime can't load the model: {text} {rest}")) == reason
+
+
+def test_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from graphopt import ir
+
+    tried: list[Mapping[str, str]] = []
+    source = ir.to_bytes(parse(PLAIN))
+    assert graph_trial.trial_refusal(source, CPU) is None
+    assert graph_trial.trial_refusal(b"no model", CPU) is None  # its runs report that
+
+    def load(source: bytes, device: Device, choice: Any, options: Mapping[str, str]) -> None:
+        tried.append(options)
+        if options or source == b"no model":
+            raise RuntimeFailure("no graphs")
+
+    monkeypatch.setattr(graph_trial, "_load_in_child", load)
+    assert graph_trial.trial_refusal(source, CUDA) == "onnxruntime refuses them: no graphs"
+    assert tried == [{"enable_cuda_graph": "1"}, {}]
+    assert graph_trial.trial_refusal(b"no model", CUDA) is None
 
 
 def test_a_reason_of_the_forward_model_is_one_of_the_backward_model() -> None:

@@ -32,6 +32,10 @@ def _all(*key: Any) -> bool:
             "g (float[N] x) => (int64[1,M] y) { y = NonZero(x) }",
             "the shape of 'y', the result of NonZero, depends on data",
         ),
+        (
+            "g (float[N,4] x) => (float[N,4] y) { [r] n = RandomNormalLike(x)\n y = Add(x, n) }",
+            "RandomNormalLike 'r' draws random numbers",
+        ),
         ("g (string[N] x) => (string[N] y) { y = Identity(x) }", "the input 'x' is no tensor of numbers"),
         (
             "g (float[N] x) => (seq(float[N]) y) { y = SequenceConstruct(x) }",
@@ -54,6 +58,17 @@ def test_operators_without_kernels() -> None:
     ]
     shapes = parse("g (float[N,4] x) => (int64[2] s, float[N,4] y) { s = Shape(x)\n y = Relu(x) }")
     assert list(obstacles(shapes, CUDA, lambda op, *rest: op != "Shape")) == []
+
+
+def test_operators_without_kernels_for_their_types() -> None:
+    def of_floats(op: str, domain: str, version: int, dtype: str | None) -> bool:
+        return op != "Exp" or dtype in (None, "float")
+
+    text = PLAIN.replace("y = Exp", "[e] y = Exp")
+    assert list(obstacles(parse(text), CUDA, of_floats)) == []
+    assert list(obstacles(parse(text.replace("float[", "double[")), CUDA, of_floats)) == [
+        "Exp 'e' has no kernel on the device for double"
+    ]
 
 
 def test_the_cpu_has_no_graphs() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import graphopt
 from graphopt.executor.executor_options import ExecutorOptions
-from graphopt.ort.devices import probe_cuda
+from graphopt.ort.cuda_probe import probe_cuda
 from tests.model_testing import parse
 
 pytestmark = pytest.mark.skipif(not probe_cuda().available, reason=probe_cuda().reason)

@@ -1,0 +1,50 @@
+"""Whether onnxruntime creates a session with CUDA graphs, tried in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.ort import session
+from graphopt.ort.devices import Device
+from graphopt.ort.session import Source
+from graphopt.ort.session_options import SessionChoice
+from graphopt.process.child import Child
+from graphopt.specialization.cuda_graphs.graph_switch import GRAPHS_ON, refusal
+
+#: Wall-clock seconds for one session.
+_PATIENCE = 600.0
+
+
+def trial_refusal(source: Source, device: Device, choice: SessionChoice | None = None) -> str | None:
+    """The reason in words why ``source`` has no session with CUDA graphs, although it has one without them.
+
+    ``None`` if it has a session with CUDA graphs, or none at all.
+
+    Args:
+        source, device, choice: as for :func:`graphopt.ort.session.create`.
+    """
+    try:
+        _load_in_child(source, device, choice, GRAPHS_ON)
+    except (RuntimeFailure, ResourceLimit) as failure:
+        try:
+            _load_in_child(source, device, choice, {})
+        except (RuntimeFailure, ResourceLimit):  # a run of the model reports it
+            return None
+        return refusal(failure)
+    return None
+
+
+def _load_in_child(
+    source: Source, device: Device, choice: SessionChoice | None, provider_options: Mapping[str, str]
+) -> None:
+    preload = ("graphopt.specialization.cuda_graphs.graph_trial",)
+    with Child(preload=preload, fresh=not device.capabilities.forkable) as child:
+        child.call(load, source, device, choice, dict(provider_options), timeout=_PATIENCE)
+
+
+def load(
+    source: Source, device: Device, choice: SessionChoice | None, provider_options: Mapping[str, str]
+) -> None:
+    """Create a session, in the child."""
+    session.create(source, device=device, choice=choice, provider_options=provider_options)
