@@ -40,8 +40,8 @@ _NO_GPU_MEMORY = (
 )
 #: The next step if the memory of a GPU does not suffice.
 GPU_MEMORY_HINT = (
-    "nvidia-smi lists the memory of other processes; smaller inputs need less, and --arena-growth"
-    " as-requested reserves less; --device cpu runs on the CPU"
+    "nvidia-smi lists the memory of other processes; smaller inputs need less; the CUDA option"
+    " arena_extend_strategy=as-requested reserves less; --device cpu runs on the CPU"
 )
 
 

@@ -1,8 +1,4 @@
-"""Options of onnxruntime's CUDA provider: names, values, and flags of the command line.
-
-The names are those that ``CUDAExecutionProviderInfo::FromProviderOptions`` of onnxruntime 1.31.1 accepts
-(``cuda_execution_provider_info.cc``). The provider refuses others, with an error that has no similar name.
-"""
+"""Options of onnxruntime's CUDA provider: names, values, and flags of the command line."""
 
 from __future__ import annotations
 
@@ -59,7 +55,8 @@ class CudaOption:
 _SEARCHES = {word.lower(): word for word in ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")}
 _GROWTHS = {"power-of-two": "kNextPowerOfTwo", "as-requested": "kSameAsRequested"}
 
-#: The options by name; those with a flag first.
+#: The options by name, as in cuda_execution_provider_info.cc; those with a flag first. The provider refuses
+#: other names, and its error has no similar name.
 CUDA_OPTIONS: dict[str, CudaOption] = {
     "use_tf32": CudaOption(
         "Round the factors of float32 products to 10 bits (TF32).", "1", _SWITCH, flag="--tf32/--no-tf32"
