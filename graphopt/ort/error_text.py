@@ -33,9 +33,11 @@ def explain(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-#: Substrings of messages about memory of a GPU: the arena of onnxruntime, its limit, CUDA, cuBLAS and cuDNN.
+#: Part of the message about the limit of onnxruntime's arena, which ``gpu_mem_limit`` sets.
+_LIMIT_REACHED = "is smaller than requested bytes"
+#: Parts of messages about the memory of a GPU: by the arena, CUDA, cuBLAS and cuDNN.
 _NO_GPU_MEMORY = (
-    *("Failed to allocate memory for requested buffer", "is smaller than requested bytes"),
+    *("Failed to allocate memory for requested buffer", _LIMIT_REACHED),
     *("CUDA failure 2:", "out of memory", "STATUS_ALLOC_FAILED"),
 )
 #: The next step if the memory of a GPU does not suffice.
@@ -58,6 +60,11 @@ def as_failure(error: BaseException, start: str, *, on_gpu: bool) -> RuntimeFail
         start: the beginning of the message, such as "onnxruntime failed".
         on_gpu: whether the session runs on a GPU.
     """
+    if on_gpu and _LIMIT_REACHED in str(error):
+        return SystemExhausted(
+            f"{start}: the memory limit of the session on the GPU does not suffice: {explain(error)}",
+            hint="raise the CUDA option gpu_mem_limit, or use smaller inputs",
+        )
     if on_gpu and lacks_gpu_memory(str(error)):
         return SystemExhausted(
             f"{start}: the GPU has not enough memory: {explain(error)}", hint=GPU_MEMORY_HINT

@@ -101,6 +101,9 @@ CUDA_OPTIONS: dict[str, CudaOption] = {
     "sdpa_kernel": CudaOption(
         "Kernels of attention, as a sum: 1 flash, 2 efficient, 4 TensorRT, 8 cuDNN, 16 plain.", "0"
     ),
+    "external_data_loader_reading_threads": CudaOption(
+        "Threads that read external data directly to the GPU.", "4"
+    ),
     "do_copy_in_default_stream": CudaOption("Copy on the stream of the kernels.", "1", _SWITCH),
     "tunable_op_enable": CudaOption("Use the results of tuned operators.", "0", _SWITCH),
     "tunable_op_tuning_enable": CudaOption("Tune operators at first use.", "0", _SWITCH),

@@ -16,7 +16,7 @@ from graphopt.ort.devices import CPU, Device, choose_device
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.bench import Bench
 from tests.cli.conftest import Invoke, invoke, small  # noqa: F401
-from tests.cuda_sessions import cuda_sessions  # noqa: F401
+from tests.recorded_cuda_sessions import cuda_sessions  # noqa: F401
 from tests.model_testing import parse
 
 Created = list[dict[str, str]]

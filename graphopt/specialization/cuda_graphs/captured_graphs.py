@@ -25,6 +25,7 @@ from graphopt.specialization.input_layout import distinct_elements, is_aligned
 from graphopt.specialization.ort_values import copy_on, empty_like, ort_value
 from graphopt.util.fork_safe_lock import ForkSafeLock
 from graphopt.util.lazy_dataclass import dataclass
+from graphopt.util.ort_array_conversion import numpy_type
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, RunOptions
@@ -226,4 +227,5 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _type(value: Any) -> str:
-    return str(value.data_type()) if hasattr(value, "data_type") else str(value.dtype)
+    """The element type, the same for arrays and values of onnxruntime, which share a graph."""
+    return str(numpy_type(value.data_type()) if hasattr(value, "data_type") else value.dtype)

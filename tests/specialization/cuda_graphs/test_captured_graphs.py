@@ -82,6 +82,15 @@ def test_a_failed_capture_ends_all_captures() -> None:
     )
 
 
+def test_arrays_and_values_share_a_graph() -> None:
+    graphs, made, _ = _graphs()
+    feeds = _feeds(3)
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in _feeds(3, 2.0).items()}
+    for given, expected in ((feeds, feeds), (values, _feeds(3, 2.0)), (feeds, feeds)):
+        _check(graphs.arrays(given), expected)
+    assert made.runs == [-1, 1, 1, 1]
+
+
 def test_each_set_of_shapes_has_a_graph_up_to_a_bound() -> None:
     graphs, made, record = _graphs(most=2)
     for rows in (1, 2, 3, 1, 2, 3):
