@@ -54,7 +54,7 @@ def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint |
         return None
     return Hint(
         "tf32-off",
-        f"{counted(products, 'float32 product')} run without TF32, which {gpu} computes faster",
+        f"TF32 is off, and {gpu} computes {counted(products, 'float32 product')} faster with it",
         "--tf32 permits it (in Python: cuda_options={'use_tf32': 1}), and graphopt bench measures with it;"
         " your own sessions have the provider option use_tf32=1 by default",
     )
@@ -72,10 +72,10 @@ def tf32_timed(products: Mapping[str, int], device: Device, gpu: GpuProperties |
         return None
     numbers = list(products.values())
     if len(set(numbers)) == 1:
-        fact = f"{counted(numbers[0], 'float32 product')} are timed in TF32, which rounds factors to 10 bits"
+        fact = f"TF32, which rounds factors to 10 bits, is on for {counted(numbers[0], 'float32 product')}"
     else:
         each = ", ".join(f"{number} of {name}" for name, number in products.items())
-        fact = f"the models have different numbers of float32 products, which are timed in TF32: {each}"
+        fact = f"TF32 is on, and the models have different numbers of float32 products: {each}"
     return Hint("tf32-timed", fact, "--no-tf32 times them in float32, as outputs are compared")
 
 

@@ -44,7 +44,8 @@ class RunFeatures:
 
     def switch(self, record: Record) -> GraphSwitch:
         """The switch of CUDA graphs, which reports to ``record``."""
-        options = GraphOptions(self.most_graphs, tuple(self.static_inputs), self.reuse_outputs)
+        static = tuple(self.static_inputs)
+        options = GraphOptions(self.most_graphs, static=static, reuse_outputs=self.reuse_outputs)
         return GraphSwitch(options if self.cuda_graph else None, record)
 
     def checks(self, signature: Signature) -> SizeChecks | None:

@@ -55,9 +55,11 @@ def test_timings_have_their_own_hint() -> None:
     timed = _CUDA.timed
     hint = tf32_timed({"original": 12, "optimized": 12}, timed, _AMPERE)
     assert hint is not None and hint.code == "tf32-timed"
-    assert hint.message == "12 float32 products are timed in TF32, which rounds factors to 10 bits"
+    assert hint.message == "TF32, which rounds factors to 10 bits, is on for 12 float32 products"
     hint = tf32_timed({"original": 12, "half.onnx": 0}, timed, _AMPERE)
-    assert hint is not None and hint.message.endswith("timed in TF32: 12 of original, 0 of half.onnx")
+    assert hint is not None and hint.message == (
+        "TF32 is on, and the models have different numbers of float32 products: 12 of original, 0 of half.onnx"
+    )
     for products, device, gpu in (
         ({"original": 0}, timed, _AMPERE),
         ({"original": 2}, timed, _TURING),

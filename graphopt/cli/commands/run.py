@@ -253,7 +253,7 @@ def _replayed(
     from graphopt.specialization.cuda_graphs.graph_switch import GraphSwitch
     from graphopt.specialization.cuda_graphs.replayed_run import replayed_run
 
-    switch = GraphSwitch(GraphOptions(), run.record)
+    switch = GraphSwitch(GraphOptions(skipped=0), run.record)
     choice = recommended(model, device) if session_options else None
     found = replayed_run(
         model, trial.feeds, switch, device=device, optimizations=optimizations, choice=choice

@@ -2,8 +2,9 @@
 
 A captured graph reads and writes fixed addresses. Each set of shapes has buffers for its inputs, to which the
 inputs of a run are copied, and buffers for its outputs. Inputs that the caller declares static keep their own
-addresses. The first run of a set of shapes warms up (kernels are loaded, and algorithms are chosen) and is
-then captured; later runs are replayed. onnxruntime never frees a captured graph, so that their number is
+addresses. The first run of a set of shapes is not captured, so that shapes that occur once use up no graph.
+The second run warms up (kernels are loaded, and algorithms are chosen) and is then captured; later runs are
+replayed. onnxruntime never frees a captured graph, so that their number is
 bounded: runs of further shapes are not captured. After a capture that fails, no run is captured.
 """
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, RunOptions
 
 T = TypeVar("T")
+#: Maximum number of sets of input shapes whose runs are counted before they are captured.
+_COUNTED = 256
 #: The run option that selects a graph, and its value for a run that is neither captured nor replayed.
 GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", -1
 
@@ -41,12 +44,14 @@ class GraphOptions:
 
     Attributes:
         most: the maximum number of captured graphs of a session, one for each set of input shapes.
+        skipped: the number of runs of a set of input shapes before the run that is captured.
         static: inputs whose values are at the same address in each run, such as weights; they are not copied.
         reuse_outputs: return the buffers of the outputs, which the next run of the same shapes overwrites; by
             default, copies.
     """
 
     most: int = 8
+    skipped: int = 1
     static: tuple[str, ...] = ()
     reuse_outputs: bool = False
 
@@ -96,6 +101,7 @@ class CapturedGraphs:
         self._inputs |= {argument.name: argument.type for argument in session.get_overridable_initializers()}
         self._outputs = [argument.name for argument in session.get_outputs()]
         self._graphs: dict[tuple[Any, ...], _Captured] = {}
+        self._runs: dict[tuple[Any, ...], int] = {}
         self._lock = ForkSafeLock()
         self._is_off = False
 
@@ -127,7 +133,7 @@ class CapturedGraphs:
                 self._session.run_with_iobinding(graph.binding, graph.options)
             else:
                 graph = self._warm_up(values, static)
-                if self._may_capture(values) and not self._capture(graph, key):
+                if self._may_capture(values, key) and not self._capture(graph, key):
                     graph = self._warm_up(values, static)  # the capture replaced the outputs
             return [convert(value) for value in graph.binding.get_outputs()]
 
@@ -153,13 +159,19 @@ class CapturedGraphs:
         self._session.run_with_iobinding(graph.binding, graph.options)
         return graph
 
-    def _may_capture(self, values: Mapping[str, Any]) -> bool:
-        """Whether a further graph may be captured; graphs of empty tensors have no kernels."""
+    def _may_capture(self, values: Mapping[str, Any], key: tuple[Any, ...]) -> bool:
+        """Whether this run may be captured; graphs of empty tensors have no kernels."""
         if self._is_off or any(prod(_shape(value)) == 0 for value in values.values()):
             self._record.count("cuda-graph runs without a graph")
             return False
         if len(self._graphs) < self._options.most:
-            return True
+            runs = self._runs.pop(key, 0)
+            if runs >= self._options.skipped:
+                return True
+            self._runs[key] = runs + 1  # the last entry is the most recent one
+            if len(self._runs) > _COUNTED:
+                del self._runs[next(iter(self._runs))]
+            return False
         self._record.count("cuda-graph runs without a graph")
         most = self._options.most
         self._record.hint(

@@ -41,9 +41,10 @@ class _Session:
         self.real.run_with_iobinding(binding, options)
 
 
-def _graphs(**options: Any) -> tuple[CapturedGraphs, _Session, Record]:
+def _graphs(skipped: int = 0, **options: Any) -> tuple[CapturedGraphs, _Session, Record]:
     made, record = _Session(_MODEL), Record(set())
-    return CapturedGraphs(made, CPU, GraphOptions(**options), record), made, record  # type: ignore[arg-type]
+    wanted = GraphOptions(skipped=skipped, **options)
+    return CapturedGraphs(made, CPU, wanted, record), made, record  # type: ignore[arg-type]
 
 
 def _feeds(rows: int, factor: float = 1.0) -> dict[str, np.ndarray[Any, Any]]:
@@ -59,6 +60,18 @@ def _expected(feeds: dict[str, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, An
 def _check(found: list[Any], feeds: dict[str, Any]) -> None:
     for value, expected in zip(found, _expected(feeds), strict=True):
         np.testing.assert_array_equal(value if isinstance(value, np.ndarray) else value.numpy(), expected)
+
+
+def test_shapes_that_occur_once_use_up_no_graph() -> None:
+    graphs, made, record = _graphs(skipped=GraphOptions().skipped, most=1)
+    for rows in (1, 2, 3, 2, 2, 1):
+        _check(graphs.arrays(_feeds(rows)), _feeds(rows))
+    assert made.runs == [-1, -1, -1, -1, 1, 1, -1]  # the second run of two rows is captured
+    assert record.counters == {
+        "cuda-graph captures": 1,
+        "cuda-graph replays": 1,
+        "cuda-graph runs without a graph": 1,
+    }
 
 
 def test_the_first_run_warms_up_and_captures_and_later_runs_replay() -> None:

@@ -162,14 +162,14 @@ def test_an_executor_replays(capturing: list[Mapping[str, str]]) -> None:
         x = np.full((2, 4), factor, np.float32)
         np.testing.assert_allclose(executor({"x": x})["y"], np.exp(np.maximum(x, 0)), rtol=1e-6)
     assert capturing == [{"enable_cuda_graph": "1"}]
-    assert executor.debug_state().counters == {"cuda-graph captures": 1, "cuda-graph replays": 2}
+    assert executor.debug_state().counters == {"cuda-graph captures": 1, "cuda-graph replays": 1}
 
 
 def test_an_executor_runs_bound_values(capturing: list[Mapping[str, str]]) -> None:
     import onnxruntime
 
     executor = graphopt.compile(parse(PLAIN), ExecutorOptions(cuda_graph=True, depth=0), device="cpu")
-    for factor in (1, 2):
+    for factor in (1, 2, 3):
         x = np.full((2, 4), factor, np.float32)
         found = executor.run_bound({"x": onnxruntime.OrtValue.ortvalue_from_numpy(x)})
         np.testing.assert_allclose(found["y"].numpy(), np.exp(x), rtol=1e-6)
@@ -181,7 +181,7 @@ def test_gradients(capturing: list[Mapping[str, str]]) -> None:
         parse(PLAIN), ExecutorOptions(cuda_graph=True, depth=0), device="cpu", verify=False
     )
     x = np.full((2, 4), 0.5, np.float32)
-    for _ in range(2):
+    for _ in range(3):
         _, pullback = executor.vjp({"x": x}, ["x"])
         np.testing.assert_allclose(pullback({"y": np.ones_like(x)})["x"], np.exp(x), rtol=1e-6)
     assert executor.debug_state().counters["cuda-graph captures"] == 2
@@ -201,7 +201,7 @@ def test_bundles(tmp_path: Path, capturing: list[Mapping[str, str]]) -> None:
     found = graphopt.specialize(parse(PLAIN), Specialization(profile), bundle=True)
     graphopt.save_bundle(found, tmp_path / "b")
     bundle = graphopt.Bundle(tmp_path / "b", device="cpu", cuda_graph=True, check_sizes=True)
-    for factor in (1, 2):
+    for factor in (1, 2, 3):
         x = np.full((2, 4), factor, np.float32)
         np.testing.assert_allclose(bundle.run({"x": x})["y"], np.exp(x), rtol=1e-6)
     assert bundle.record.counters == {"cuda-graph captures": 1, "cuda-graph replays": 1}

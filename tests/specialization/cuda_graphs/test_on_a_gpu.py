@@ -24,8 +24,8 @@ def _feeds(rows: int, factor: float) -> dict[str, Any]:
 
 def test_replays_equal_the_cpu() -> None:
     executor = graphopt.compile(parse(_MODEL), ExecutorOptions(cuda_graph=True, depth=0), device="cuda")
-    for rows, factor in ((3, 1), (3, 2), (5, 1), (3, -1), (5, 2)):
+    for rows, factor in ((3, 1), (3, 2), (5, 1), (3, -1), (5, 2), (5, 3)):
         feeds = _feeds(rows, factor)
         expected = graphopt.run(parse(_MODEL), feeds, device="cpu")["y"]
         np.testing.assert_allclose(executor(feeds)["y"], expected, rtol=1e-5)
-    assert executor.debug_state().counters == {"cuda-graph captures": 2, "cuda-graph replays": 3}
+    assert executor.debug_state().counters == {"cuda-graph captures": 2, "cuda-graph replays": 2}
