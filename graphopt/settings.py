@@ -121,8 +121,8 @@ class _Settings:
             )
         if self.trace_format not in ("auto", "lines", "chrome"):
             raise UsageError(f"trace-format can't be {self.trace_format!r}: give auto, lines or chrome")
-        if self.cuda_options:
-            normal = as_texts(parse_cuda_options(self.cuda_options))
+        if options := getattr(self, "cuda_options"):  # noqa: B009  # a field of the subclass
+            normal = as_texts(parse_cuda_options(options))
             object.__setattr__(self, "cuda_options", normal)
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds", "cache_size"):
             if not getattr(self, key) >= 0:

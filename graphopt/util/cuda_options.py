@@ -172,7 +172,7 @@ def _parsed(name: str, value: str) -> str:
     """``value`` as onnxruntime expects it; raises UsageError if the option ``name`` has no such value."""
     option = CUDA_OPTIONS[name]
     if option.words:
-        known = option.words | {word.lower(): word for word in option.words.values()}
+        known = dict(option.words) | {word.lower(): word for word in option.words.values()}
         if value.lower() in known:
             return known[value.lower()]
         raise _invalid(name, value, f"one of {', '.join(option.choices)}")

@@ -16,8 +16,8 @@ from graphopt.ort.devices import CPU, Device, choose_device
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.bench import Bench
 from tests.cli.conftest import Invoke, invoke, small  # noqa: F401
-from tests.recorded_cuda_sessions import cuda_sessions  # noqa: F401
 from tests.model_testing import parse
+from tests.recorded_cuda_sessions import cuda_sessions  # noqa: F401
 
 Created = list[dict[str, str]]
 _MODEL = "g (float[N,4] x) => (float[N,4] y) { a = Relu(x)\n y = Exp(a) }"

@@ -7,6 +7,7 @@ and has nodes on the CPU for the computation of shapes only; otherwise it refuse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.data_dependent_shapes import values_with_data_dependent_shapes
@@ -99,4 +100,5 @@ def _missing_kernels(model: ir.Model, has_kernel: HasKernel) -> Iterator[str]:
 def _is_expanded(node: ir.Node, version: int) -> bool:
     """Whether onnxruntime replaces an operator without a kernel by its definition as a function."""
     schema = ir.operator_schema(node.domain, node.op_type, version)
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+    found: Any = schema  # the annotations of onnx lack some attributes
+    return found is not None and bool(found.has_function or found.has_context_dependent_function)

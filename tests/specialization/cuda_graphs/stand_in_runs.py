@@ -54,7 +54,11 @@ def graphs(models: dict[str, str]) -> dict[str, Any]:
     buffer = onnxruntime.OrtValue.ortvalue_from_numpy(np.ones((2, 4), np.float32), "cuda", 0)
     executor.run_bound({"x": buffer})
     state = executor.debug_state()
-    return {"refusals": refusals, "counters": state.counters, "hints": [hint.to_dict() for hint in state.hints]}
+    return {
+        "refusals": refusals,
+        "counters": state.counters,
+        "hints": [hint.to_dict() for hint in state.hints],
+    }
 
 
 def memory(rows: int) -> str:

@@ -39,7 +39,9 @@ def test_a_replayed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found.outputs["y"], np.exp(np.maximum(x, 0)), rtol=1e-6)
     assert record.counters == {"cuda-graph captures": 1, "cuda-graph replays": 1}
     feeds = {"c": np.array(True), "x": np.ones(2, np.float32)}
-    assert replayed_run(parse(_BRANCH), feeds, GraphSwitch(GraphOptions(skipped=0), record), device=CPU) is None
+    assert (
+        replayed_run(parse(_BRANCH), feeds, GraphSwitch(GraphOptions(skipped=0), record), device=CPU) is None
+    )
     assert record.hints[0].message == "CUDA graphs are off: If 'choice' is control flow"
 
 
