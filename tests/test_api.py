@@ -19,7 +19,7 @@ from graphopt.errors import UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.optimization_attempt import is_heavy
-from graphopt.ort import cuda_probe, devices
+from graphopt.ort import devices
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
@@ -283,7 +283,7 @@ def test_a_long_chain() -> None:
 
 
 def test_named_but_unusable_device_is_reported(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: cuda_probe.CudaStatus(False, "no driver"))
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     told = "CUDA can't be used (no driver); running on the CPU"
     _, report = graphopt.optimize(small, device="cuda", allow_fallback=True)
     assert report.remarks == [told] and report.verdict is not None and report.verdict.ok

@@ -60,7 +60,6 @@ NOT_RUN = {
     "graphopt completion": "starts in the configuration of a shell",
     "--strict-fusion": "tests/cli/test_explain.py runs the examples of strict fusion",
     "--fuser native": "needs a C compiler",
-    "--device cuda": "needs a GPU",
     "--filter": "names scopes of another model",
 }
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphopt import config
 from graphopt.config import Settings
 from graphopt.errors import RuntimeFailure, unknown
-from graphopt.ort.cuda_probe import probe_cuda
+from graphopt.ort.cuda_probe import CudaStatus, probe_cuda
 from graphopt.util.cuda_options import parse_cuda_options
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -207,7 +207,7 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
     if device == CPU:
         return CPU, None
     wanted = device or Device("cuda")
-    status = probe_cuda(wanted.index)
+    status: CudaStatus = probe_cuda(wanted.index)
     if status.available:
         return wanted, None
     if device is not None and not allow_fallback:

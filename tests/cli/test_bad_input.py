@@ -362,9 +362,9 @@ def test_failing_custom_passes_are_reported(invoke: Invoke, small: Path) -> None
 
 
 def test_unavailable_device(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.ort import cuda_probe, devices
+    from graphopt.ort import devices
 
-    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: cuda_probe.CudaStatus(False, "no driver"))
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     check(invoke("run", small, "--device", "cuda"), 6, "CUDA can't be used: no driver", "--allow-fallback")
     assert invoke("run", small, "--device", "cuda", "--allow-fallback").status == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from graphopt import config
 from graphopt.ort import installation
-from graphopt.ort.cuda_probe import CudaStatus
+from graphopt.ort.devices import CudaStatus
 from graphopt.ort.installation import Folder, Health, Runtime
 from tests.cli.conftest import Invoke
 

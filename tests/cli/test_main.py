@@ -185,9 +185,9 @@ def test_names_stay_whole_on_terminals(invoke: Invoke, small: Path, monkeypatch:
 def test_reason_for_the_cpu_is_reported_only_on_demand(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    from graphopt.ort import cuda_probe, devices
+    from graphopt.ort import devices
 
-    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: cuda_probe.CudaStatus(False, "no driver"))
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     assert "no driver" not in invoke("run", small, "--device", device).err
     assert ("no driver" in invoke("run", small, "--device", device, "-v").err) == (device == "auto")
 

@@ -282,9 +282,9 @@ def test_no_model_means_the_sample(invoke: Invoke, arguments: list[str]) -> None
 def test_bench_of_the_sample_refuses_a_device_that_is_missing(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.ort import cuda_probe, devices
+    from graphopt.ort import devices
 
-    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: cuda_probe.CudaStatus(False, "no driver"))
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     outcome = invoke("bench", "--device", "cuda")
     assert outcome.status == 6 and "CUDA can't be used: no driver" in outcome.err
 
