@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from graphopt.ort import cuda_probe
+from graphopt.ort import cuda_probe, gpu_properties
 from tests.cli.conftest import Invoke, invoke, small  # noqa: F401
 from tests.recorded_cuda_sessions import cuda_sessions  # noqa: F401
 
@@ -33,6 +33,17 @@ class _Driver:
 
     def cuDriverGetVersion(self, version: Any) -> int:
         version._obj.value = self.version
+        return 0
+
+    def cuDeviceGet(self, handle: Any, index: int) -> int:
+        return 0 if index < self.gpus else 101
+
+    def cuDeviceGetName(self, name: Any, size: int, handle: Any) -> int:
+        name.value = b"a GPU"
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, handle: Any) -> int:
+        value._obj.value = 9
         return 0
 
 
@@ -59,9 +70,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         monkeypatch.setattr(ctypes, "CDLL", load)
         monkeypatch.setattr(cuda_probe.metadata, "version", version)
         cuda_probe.probe_cuda.cache_clear()
+        gpu_properties.gpu_properties.cache_clear()
 
     yield describe
     cuda_probe.probe_cuda.cache_clear()
+    gpu_properties.gpu_properties.cache_clear()
 
 
 _CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
