@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt.fusion.backends.cuda import expressions
 from graphopt.fusion.backends.cuda.expressions import Value
 from graphopt.fusion.backends.cuda.launch import Count, Extent, GridDim
-from graphopt.fusion.backends.cuda.point_printer import NumberedAccess, PointPrinter
+from graphopt.fusion.backends.cuda.point_printer import PointPrinter
 from graphopt.fusion.backends.cuda.schedule import (
     BLOCK,
     TILE,
@@ -18,6 +18,9 @@ from graphopt.fusion.backends.cuda.schedule import (
     transposed,
 )
 from graphopt.fusion.loops.ir import Kernel, Size
+
+#: Maximum shared memory of the tiles of a block, in bytes; further transposed operands are read directly.
+_TILE_BYTES = 32 * 1024
 
 
 class FlatPrinter(PointPrinter):
@@ -114,6 +117,10 @@ class TilePrinter(PointPrinter):
     last loop. The rows of a tile are padded so that the elements of a column are in different banks.
     """
 
+    def __init__(self, kernel: Kernel, schedule: GridSchedule) -> None:
+        super().__init__(kernel, schedule)
+        self.staged: set[int] = set()  # loads, by instruction
+
     @property
     def grid(self) -> GridDim:
         """The blocks."""
@@ -125,8 +132,11 @@ class TilePrinter(PointPrinter):
         (stage,) = plan.stage_plan.stages
         across, last = plan.inner
         for index, access in self.loads.items():
-            if index in stage.body and self._is_staged(access):
-                self.share(access.type, f"tile{access.number}", TILE, TILE + max(4 // access.memory.bytes, 1))
+            width = TILE + max(4 // access.memory.bytes, 1)
+            fits = self.shared_bytes + TILE * width * access.memory.bytes <= _TILE_BYTES
+            if index in stage.body and transposed(access.place) == across and fits:
+                self.share(access.type, f"tile{access.number}", TILE, width)
+                self.staged.add(index)
         down, right = self.extent(across), self.extent(last)
         for name, size in (("rows", down), ("columns", right)):
             self.line(f"const GO_INDEX {name} = ({size} + {TILE - 1}) / {TILE};")
@@ -146,7 +156,7 @@ class TilePrinter(PointPrinter):
                 self._counters("down + near", "right + k")
                 with self.block(f"if (i{across} < {down} && i{last} < {right})"):
                     for index, access in self.loads.items():
-                        if index in stage.body and self._is_staged(access):
+                        if index in self.staged:
                             element = f"{access.tensor}[{self.position(access)}]"
                             self.line(f"tile{access.number}[k][near] = {element};")
             self.line("GO_BARRIER();")
@@ -161,12 +171,9 @@ class TilePrinter(PointPrinter):
         for loop, counter in zip(self.schedule.inner, (across, last), strict=True):
             self.line(f"const GO_INDEX i{loop} = {counter};")
 
-    def _is_staged(self, access: NumberedAccess) -> bool:
-        return transposed(access.place) == self.schedule.inner[0]
-
     def load(self, index: int, inside: str) -> Value:
         access = self.loads[index]
-        if self._is_staged(access):
+        if index in self.staged:
             return expressions.loaded(access.memory, f"tile{access.number}[near][k]")
         return super().load(index, inside)
 

@@ -294,9 +294,11 @@ class PointPrinter:
     # Text
 
     def share(self, kind: str, name: str, *dims: int) -> None:
-        """Declare an array in shared memory with elements of type ``kind``."""
-        self.shared.append(f"GO_SHARED {kind} {name}{''.join(f'[{dim}]' for dim in dims)};")
-        self.shared_bytes += SIZES[kind] * prod(dims)
+        """Declare an array in shared memory with elements of type ``kind``, once for each name."""
+        declared = f"GO_SHARED {kind} {name}{''.join(f'[{dim}]' for dim in dims)};"
+        if declared not in self.shared:
+            self.shared.append(declared)
+            self.shared_bytes += SIZES[kind] * prod(dims)
 
     @contextmanager
     def block(self, header: str = "") -> Iterator[None]:

@@ -156,11 +156,14 @@ class RowPrinter(PointPrinter):
     def _combine_shared(self, index: int, name: str, slot: str, first: str, stride: int, count: int) -> None:
         """Combine ``count`` accumulators in order, by shared memory; each thread has the result.
 
+        Reductions of one type share an array, because a barrier follows each use.
+
         Args:
             slot: the element for the accumulator of a thread; equal in threads with equal accumulators.
             first, stride: the elements to combine.
         """
-        element, array = self.nest.body[index].element, f"shared{index}"
+        element = self.nest.body[index].element
+        array = f"shared_{MEMORY[element]}"
         self.share(MEMORY[element], array, count * stride)
         self.line(f"{array}[{slot}] = {name};")
         self.line("GO_BARRIER();")

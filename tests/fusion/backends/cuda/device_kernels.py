@@ -102,6 +102,30 @@ def transposed(name: str, element: Element) -> Kernel:
     return Kernel(name, ports, ports[:1], SYMBOLS, (Axis(N), Axis(M)), (segment,), in_place=((0, 0),))
 
 
+def sum_of_transposed(name: str, count: int) -> Kernel:
+    """The sum of transposed matrices of int64."""
+    body = [Instruction("load", Element.I64, access=Access(port, (ONE, N))) for port in range(count)]
+    for port in range(1, count):
+        body.append(step("add", len(body) - 1 if port > 1 else 0, port, element=Element.I64))
+    segment = Segment(tuple(body), (Store(Access(0, (M, ONE)), len(body) - 1),))
+    port = Port(Element.I64, (M, N))
+    symbols = (Symbol(0, 1), Symbol(0, 0))
+    return Kernel(
+        name, (port,) * count, (Port(Element.I64, (N, M)),), symbols, (Axis(N), Axis(M)), (segment,)
+    )
+
+
+def powers(name: str, count: int) -> Kernel:
+    """The sums over the rows of powers of the magnitudes of elements, for each column."""
+    port, out = Port(F32, (N, M)), Port(F32, (M,))
+    body = [row_load(M), step("abs", 0)]
+    body += [step("mul", 1, 1 + index) for index in range(count)]
+    sums = [step("reduce_sum", 2 + index) for index in range(count)]
+    stores = tuple(Store(Access(index, (ZERO, ONE)), len(body) + index) for index in range(count))
+    segment = Segment((*body, *sums), stores)
+    return Kernel(name, (port,), (out,) * count, SYMBOLS, (Axis(N, True), Axis(M)), (segment,))
+
+
 def shifted(name: str, element: Element) -> Kernel:
     """x[i + 1] + y[i], whose first operand is never aligned."""
     longer = Size(101)

@@ -14,9 +14,11 @@ from tests.fusion.backends.cuda.device_kernels import (
     column_sums,
     concatenation,
     layer_norm,
+    powers,
     row_sum,
     shifted,
     softmax,
+    sum_of_transposed,
     transposed,
 )
 from tests.fusion.backends.cuda.devices import DEVICES, build
@@ -52,11 +54,14 @@ TRANSPOSED = [transposed(f"transposed_{element.name.lower()}", element) for elem
 SHIFTED = [shifted(f"shifted_{element.name.lower()}", element) for element in Element]
 SIDE_BY_SIDE = [concatenation("halves", 16, 16), concatenation("thirds", 5, 10)]
 
+#: Kernels with more transposed operands or reductions than fit into shared memory.
+LARGE = [sum_of_transposed("nine_transposed", 9), powers("fifty_powers", 50)]
+
 
 @pytest.fixture(scope="module", params=DEVICES)
 def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Device:
     rows = {kernel.name: kernel for kernel, _, _ in ROWS}
-    kernels = [*KERNELS, *rows.values(), *TRANSPOSED, *SHIFTED, *SIDE_BY_SIDE]
+    kernels = [*KERNELS, *rows.values(), *TRANSPOSED, *SHIFTED, *SIDE_BY_SIDE, *LARGE]
     return build(request.param, kernels, tmp_path_factory.mktemp("device"))
 
 
@@ -103,6 +108,13 @@ def test_sizes_choose_the_schedule_of_a_reduction(
 def test_transposed_operands_are_staged_in_tiles(device: Device, kernel: Kernel) -> None:
     assert "tile1[" in device_kernel(kernel).text
     for shape in ((3, 5), (33, 70), (64, 32)):
+        agree(device, kernel, shape)
+
+
+@pytest.mark.parametrize("kernel", LARGE, ids=lambda kernel: kernel.name)
+def test_shared_memory_is_limited(device: Device, kernel: Kernel) -> None:
+    assert 0 < max(launch.shared for launch in device_kernel(kernel).launches) <= 32 * 1024
+    for shape in ((33, 40), (1000, 5)):
         agree(device, kernel, shape)
 
 

@@ -13,9 +13,11 @@ from tests.fusion.backends.cuda.device_kernels import (
     column_sums,
     concatenation,
     layer_norm,
+    powers,
     row_sum,
     shifted,
     softmax,
+    sum_of_transposed,
     transposed,
 )
 from tests.fusion.backends.pattern_kernels import KERNELS, SWISH, M, N
@@ -49,6 +51,12 @@ def test_typical_kernels_compile_without_spills(target: Target) -> None:
 def test_random_kernels_compile(target: Target) -> None:
     kernels = [Generator(seed).kernel() for seed in range(8)]
     assert len(images(kernels, target).resources) >= len(kernels)
+
+
+@pytest.mark.parametrize("kernel", [sum_of_transposed("nine", 9), powers("fifty", 50)])
+def test_large_kernels_fit_into_shared_memory(kernel: Kernel) -> None:
+    resources = images([kernel], Target(75)).resources
+    assert 0 < max(each.shared for each in resources.values()) <= 48 * 1024
 
 
 @pytest.mark.parametrize(
