@@ -19,7 +19,7 @@ from graphopt.config import Settings
 from graphopt.diagnostics import record, tracer
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
 from graphopt.ops import graphopt_operators
-from graphopt.ort.devices import CPU, Device
+from graphopt.ort.devices import CPU, PROVIDERS, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.util.disk_store import Store
@@ -268,14 +268,19 @@ def is_ours(path: Path) -> bool:
 
 
 def session_lines(
-    model: Path | str, library: Path | str, choice: SessionChoice | None = None
+    model: Path | str, library: Path | str, choice: SessionChoice | None = None, kind: str = CPU.kind
 ) -> Iterator[str]:
-    """Python code that runs ``model`` with its ``library`` and the session options ``choice``."""
+    """Python code that runs ``model`` with its ``library`` and the session options ``choice``.
+
+    Args:
+        kind: the kind of the device.
+    """
     choice = (choice or SessionChoice()) | SessionChoice(libraries=(str(library),))
     *options, _ = choice.python()
     yield from options
     disabled = f", disabled_optimizers={list(choice.disabled)!r}" if choice.disabled else ""
-    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options{disabled})"
+    providers = "" if kind == CPU.kind else f", providers={[PROVIDERS[kind], PROVIDERS[CPU.kind]]!r}"
+    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options{providers}{disabled})"
 
 
 def cpu_level(library: Path) -> int:

@@ -80,9 +80,9 @@ def _dim(dim: object) -> int | str:
 
 def test_registry_finds_backends_by_device(toy: Backend) -> None:
     assert list(discover("tests.fusion.backends")) == ["array"]
-    c = backend_for(CPU)
-    assert c is not None and (c.name, toy.name) == ("C", "numpy")
-    assert backend_for(Device("cuda")) is None
+    c, cuda = backend_for(CPU), backend_for(Device("cuda"))
+    assert c is not None and cuda is not None
+    assert (c.name, cuda.name, toy.name) == ("C", "CUDA", "numpy")
 
 
 def test_only_the_registry_imports_backends() -> None:
@@ -123,7 +123,10 @@ def test_an_instruction_is_one_record(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_devices_without_a_backend_use_the_one_of_the_cpu(
     toy: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert backend_or_host(Device("cuda")) is backend_for(CPU)
+    host = backend_for(CPU)
+    monkeypatch.setattr("graphopt.fusion.backend.discover", lambda package: {"cpu": host})
+    assert backend_for(Device("cuda")) is None
+    assert backend_or_host(Device("cuda")) is host
     monkeypatch.setattr("graphopt.fusion.backend.discover", lambda package: {"cuda": toy})
     assert backend_or_host(Device("cuda")) is toy
 

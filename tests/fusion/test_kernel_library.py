@@ -45,9 +45,12 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CBackend, "build", none)
 
 
-def test_models_without_groups_and_other_devices_have_no_library() -> None:
+def test_models_without_groups_and_devices_without_kernels_have_no_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = config.current()
     assert libraries_for(parse(TWO), settings) == Libraries()
+    monkeypatch.setattr("graphopt.fusion.backend.discover", lambda package: {})
     assert libraries_for(grouped(), settings, Device("cuda")) == Libraries()
 
 

@@ -11,7 +11,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_relations, resolve_options, shared_options
+from graphopt.cli.options import option_relations, resolve_options, shared_options, table_options
 from graphopt.cli.options.parameter_types import Seconds, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -25,6 +25,7 @@ EXAMPLE = """
 graphopt kernels model.opt.onnx
 graphopt kernels model.opt.onnx -o model.kernels.so
 graphopt kernels model.onnx --source
+graphopt kernels model.opt.onnx --device cuda -o model.kernels.so
 graphopt kernels model.onnx --candidates --input-shape x:1x3x224x224 --threads 1
 """
 
@@ -42,7 +43,11 @@ _OPS, _TYPES = 4, 40
 )
 @shared_options.group(
     "Kernels",
-    click.option("--source", is_flag=True, help="Print the C source of the kernels instead."),
+    click.option("--source", is_flag=True, help="Print the source of the kernels instead."),
+)
+@shared_options.group(
+    "Device",
+    table_options.table_option("device", help="Device of the kernels, present or not.  [default: auto]"),
 )
 @shared_options.group(
     "Race",
@@ -97,7 +102,7 @@ def command(
         ["Inputs"], "has no effect without --candidates", "--candidates runs the model"
     )
     if source and run.console.as_json:
-        raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
+        raise UsageError("--source prints source code, and --json JSON", hint="leave one of them out")
     if output is not None:
         from graphopt.fusion.kernel_library import SUFFIXES
 
@@ -173,7 +178,7 @@ def _json(model: Path, found: Inventory, built: Path | None, output: Path | None
         "built": built is not None,
         "cpu_level": None if built is None else cpu_level(built),
         "library": None if output is None else str(output),
-        "session": None if output is None else list(session_lines(model, output)),
+        "session": None if output is None else list(session_lines(model, output, kind=found.backend.device)),
     }
 
 
@@ -205,7 +210,8 @@ def _text(
         yield f"  {model} has no native groups; graphopt optimize --fuser native would create these"
     elif built is not None:
         level = cpu_level(built)
-        runs = f", and runs its kernels for x86-64-v{level}" if level else ""
+        parts = ["CUDA"] * (found.backend.device == "cuda") + [f"x86-64-v{level}"] * (level > 0)
+        runs = f", and runs its kernels for {' and '.join(parts)}" if parts else ""
         yield f"  {counted(len(found.kernels), 'kernel')}; the library is in the store{runs}"
     elif found.kernels and obstacle is None:
         yield f"  {counted(len(found.kernels), 'kernel')}; the library is not built yet (-o LIBRARY.so)"
@@ -213,7 +219,9 @@ def _text(
         yield f"  no library can be built: {obstacle}"
     if output is not None:
         yield f"  wrote     {output}   {human_bytes(output.stat().st_size)}"
-        yield from (f"              {line}" for line in session_lines(model, output))
+        yield from (
+            f"              {line}" for line in session_lines(model, output, kind=found.backend.device)
+        )
         yield "  (in C: RegisterCustomOpsLibrary_V2; without it, onnxruntime runs the nodes)"
 
 

@@ -28,7 +28,7 @@ def as_dict(
         return {**found, "library": None}
     from graphopt.cli.files.write_kernel_libraries import library_of
 
-    return {**found, "library": str(library_of(target)), "session": _session_of(report, target) or None}
+    return {**found, "library": str(library_of(target)), "session": _session_of(run, report, target) or None}
 
 
 def brief_verdict(verdict: Mapping[str, Any] | None) -> str:
@@ -39,7 +39,7 @@ def brief_verdict(verdict: Mapping[str, Any] | None) -> str:
     return "  verified" if why is None else f"  not verified: {why.partition(' (')[0]}"
 
 
-def _session_of(report: Report | StoredReport, target: Path) -> list[str]:
+def _session_of(run: Run, report: Report | StoredReport, target: Path) -> list[str]:
     """Code that runs the result with its library; empty for formats that onnxruntime does not read."""
     from graphopt import ir
     from graphopt.cli.files.write_kernel_libraries import library_of
@@ -49,7 +49,7 @@ def _session_of(report: Report | StoredReport, target: Path) -> list[str]:
         return []
     tuning = getattr(report, "tuning", None)
     choice = None if tuning is None else tuning.choice
-    return list(session_lines(target, library_of(target), choice))
+    return list(session_lines(target, library_of(target), choice, run.compiler.target.kind))
 
 
 def text(
@@ -68,7 +68,7 @@ def text(
         from graphopt.cli.files.write_kernel_libraries import library_of
 
         yield f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
-        lines = _session_of(report, target)
+        lines = _session_of(run, report, target)
         for line in lines or [f"graphopt convert {target} OUT.onnx writes a model that onnxruntime reads"]:
             yield f"              {line}"
 

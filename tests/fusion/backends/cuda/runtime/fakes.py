@@ -20,8 +20,6 @@ from graphopt.fusion.loops.interpreter import TYPES
 from graphopt.fusion.loops.ir import Kernel
 
 HERE = Path(__file__).parent
-#: The name by which libraries find the fake driver, which is loaded before. NVRTC opens libcuda.so.1, too.
-DRIVER = "libfakecuda.so.1"
 #: Runs a launch: its function, blocks, threads per block, and the addresses of its arguments.
 Runner = Callable[[str, int, int, "ctypes.Array[ctypes.c_void_p]"], None]
 _RUNNER = ctypes.CFUNCTYPE(
@@ -32,13 +30,14 @@ _RUNNER = ctypes.CFUNCTYPE(
 def library(
     kernels: Sequence[HostedKernel],
     folder: Path,
+    driver: str,
     flags: Sequence[str] = (),
-    driver: str = DRIVER,
     on_cpu: int | None = None,
 ) -> Path:
     """A library with the host parts of ``kernels``, whose images are their names.
 
     Args:
+        driver: path or name of the driver.
         on_cpu: number of kernels that the library also has for CPUs; by default all.
     """
     images = [[Image(f"{target} {one.kernel.name}".encode(), {}) for one in kernels] for target in TARGETS]
@@ -54,7 +53,10 @@ def library(
 
 
 class Fakes:
-    """The fakes of a process.
+    """The fakes.
+
+    Attributes:
+        path: path of the driver.
 
     Args:
         flags: further arguments for the compiler.
@@ -66,10 +68,10 @@ class Fakes:
         ]
         common = ["-std=gnu11", "-O1", "-shared", "-fPIC", *headers, *flags]
         folder.mkdir(parents=True, exist_ok=True)
-        words = [str(HERE / "fake_driver.c"), f"-Wl,-soname,{DRIVER}", "-o", "fake_driver.so"]
-        find_compiler().run([*common, *words], folder, 60)
+        self.path = str(folder / "fake_driver.so")
+        find_compiler().run([*common, str(HERE / "fake_driver.c"), "-o", self.path], folder, 60)
         find_compiler().run([*common, str(HERE / "fake_ort.c"), "-o", "fake_ort.so", "-ldl"], folder, 60)
-        self.driver = ctypes.CDLL(str(folder / "fake_driver.so"))
+        self.driver = ctypes.CDLL(self.path)
         self.ort = ctypes.CDLL(str(folder / "fake_ort.so"))
         for name in ("fault", "image"):
             getattr(self.driver, f"fake_{name}").restype = ctypes.c_char_p

@@ -20,7 +20,8 @@ BOTH = [(name, provider) for provider in (CPU, CUDA) for name in ("twice", "sums
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Fakes, Path]:
     folder = tmp_path_factory.mktemp("cuda")
-    return Fakes(folder / "fakes"), library(HOSTED, folder / "library")
+    fakes = Fakes(folder / "fakes")
+    return fakes, library(HOSTED, folder / "library", fakes.path)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fusion.backends.c.harness import compiler
+from tests.fusion.backends.cuda import test_whole_kernels
 from tests.fusion.backends.cuda.runtime.fakes import Fakes, library
 from tests.fusion.backends.cuda.runtime.hand_written import HOSTED, SUMS, TWICE, Device
 
@@ -22,7 +23,8 @@ _SCRIPT = (
 
 def check(folder: str) -> None:
     """Create, run and end sessions; each tensor is memory of its own."""
-    fakes, path = Fakes(Path(folder) / "fakes", FLAGS), library(HOSTED, Path(folder) / "library", FLAGS)
+    fakes = Fakes(Path(folder) / "fakes", FLAGS)
+    path = library(HOSTED, Path(folder) / "library", fakes.path, FLAGS)
     random = np.random.default_rng(3)
     for capability in (75, 90, 121):
         fakes.reset(gpus=2, capability=capability, current=0)
@@ -41,6 +43,7 @@ def check(folder: str) -> None:
         fakes.reset(**driver)
         with fakes.opened(path) as opened:
             assert len(opened.operators) == len(HOSTED)
+    test_whole_kernels.check(range(9050, 9060), Path(folder) / "random", fakes, FLAGS)
 
 
 def _sanitizers() -> str | None:

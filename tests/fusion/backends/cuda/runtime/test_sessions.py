@@ -76,7 +76,7 @@ def expected(file: Path) -> np.ndarray:
 
 
 def test_missing_driver_is_stated_once(file: Path, tmp_path: Path) -> None:
-    path = library(hosted(), tmp_path, driver="libno_such_driver.so.1")
+    path = library(hosted(), tmp_path, "libno_such_driver.so.1")
     result, lines = run(file, path)
     np.testing.assert_allclose(result, expected(file), rtol=1e-5, atol=1e-5)
     reason = "there is no NVIDIA driver (libno_such_driver.so.1)"
@@ -85,9 +85,8 @@ def test_missing_driver_is_stated_once(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_cpu", [2, 1])
 def test_session_on_the_cpu_has_kernels_of_the_cpu_or_nodes(file: Path, tmp_path: Path, on_cpu: int) -> None:
-    Fakes(tmp_path / "fakes")  # a GPU that runs nothing
-    driver = str(tmp_path / "fakes" / "fake_driver.so")
-    path = library(hosted(), tmp_path / "library", driver=driver, on_cpu=on_cpu)
+    fakes = Fakes(tmp_path / "fakes")  # its GPU runs nothing
+    path = library(hosted(), tmp_path / "library", fakes.path, on_cpu=on_cpu)
     result, lines = run(file, path)
     np.testing.assert_allclose(result, expected(file), rtol=1e-5, atol=1e-5)
     assert lines == ""
@@ -96,7 +95,7 @@ def test_session_on_the_cpu_has_kernels_of_the_cpu_or_nodes(file: Path, tmp_path
 def test_graphopt_opens_no_driver_for_the_cpu(
     file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = library(hosted(), tmp_path, driver="libno_such_driver.so.1")
+    path = library(hosted(), tmp_path, "libno_such_driver.so.1")
     made = session.create(file.read_bytes(), choice=SessionChoice(libraries=(str(path),)))
     np.testing.assert_allclose(session.run(made, feeds())[0], expected(file), rtol=1e-5, atol=1e-5)
     assert capfd.readouterr().err == ""
