@@ -95,6 +95,8 @@ def _fed(item: Any, size: int, random: np.random.Generator) -> np.ndarray:
             return np.asarray(numbers > -1)
         case "tensor(int64)":
             return np.asarray(np.floor(np.abs(numbers)), np.int64)
+        case "tensor(int32)" | "tensor(int8)":
+            return np.asarray(np.floor(3 * numbers)).astype(item.type[7:-1])
         case "tensor(uint8)":
             return np.asarray(128 + 40 * numbers).astype(np.uint8)
         case "tensor(float)":

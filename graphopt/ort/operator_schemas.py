@@ -33,6 +33,14 @@ class Schema:
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
 
+    def input_type(self, index: int) -> str:
+        """The type or type parameter of the input at ``index``."""
+        return _at(self.inputs, index)
+
+    def output_type(self, index: int) -> str:
+        """The type or type parameter of the output at ``index``."""
+        return _at(self.outputs, index)
+
     def bound(
         self, parameter: str, inputs: Sequence[str | None], outputs: Sequence[str | None]
     ) -> str | None:
@@ -46,6 +54,10 @@ class Schema:
         return next(
             (type for formal, type in actual if type and parameter in (formal.type, formal.name)), None
         )
+
+
+def _at(formals: Sequence[Formal], index: int) -> str:
+    return formals[min(index, len(formals) - 1)].type
 
 
 def _paired(formals: Sequence[Formal], types: Sequence[str | None]) -> Iterator[tuple[Formal, str | None]]:

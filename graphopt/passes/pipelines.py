@@ -66,7 +66,7 @@ PIPELINES = {
     "pre-grad": (
         "canonicalize,remove-expands,if-gradient(otherwise,peephole{families=batchnorm+conv+gemm+matmul})"
     ),
-    "inner": "views-to-reshape,infer-shapes,post-grad,pad-mm",
+    "inner": "views-to-reshape,infer-shapes,post-grad,pad-mm,promote-types",
     "inference": "pre-grad,joint,inner",
     "training": "joint,inner",
     "freezing": "pre-grad,joint,infer-shapes,layout,freeze,inner",
@@ -78,10 +78,11 @@ PIPELINES = {
     "plan-optimized-builtin": "drop-counters,profiling-builtin,lower-fallbacks,final,check-strict-fusion",
     "plan-optimized-gradients": "drop-counters,profiling-gradients,lower-fallbacks,final,check-strict-fusion",
     "O0": "",
-    "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
-    "O2": _CLEAN.format(peephole="peephole"),
+    "O1": _CLEAN.format(peephole="peephole{numerics=exact}") + ",promote-types",
+    "O2": _CLEAN.format(peephole="peephole") + ",promote-types",
     "O3": (
-        f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,{_CLEAN.format(peephole='peephole')}"
+        f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,"
+        f"{_CLEAN.format(peephole='peephole')},promote-types"
     ),
 }
 PIPELINES["post-grad-native"] = PIPELINES["post-grad"] + ",fuse-groups"

@@ -7,51 +7,24 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.ops.exact_conversions import FLOATS, INTEGERS, holds
 from graphopt.rewrite import Builder, Exact, Match, Outcome, ort_cast_before_product, rule
 
 _T = ir.DataType
-#: Bits of integers, and of the significands of floats; integers up to 2**bits are exact.
-_SIGNED = {_T.INT8: 8, _T.INT16: 16, _T.INT32: 32, _T.INT64: 64}
-_UNSIGNED = {_T.UINT8: 8, _T.UINT16: 16, _T.UINT32: 32, _T.UINT64: 64}
-_FLOATS = {_T.BFLOAT16: 8, _T.FLOAT16: 11, _T.FLOAT: 24, _T.DOUBLE: 53}
-_INTEGERS = {**_SIGNED, **_UNSIGNED}
-_WIDER_FLOATS = {
-    _T.FLOAT16: (_T.FLOAT, _T.DOUBLE), _T.BFLOAT16: (_T.FLOAT, _T.DOUBLE), _T.FLOAT: (_T.DOUBLE,)
-}  # fmt: skip
-
-
-def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
-    """Whether ``wide`` can represent every value of ``narrow``."""
-    if wide == narrow or narrow == _T.BOOL:
-        return True
-    if narrow in _FLOATS:
-        return wide in _WIDER_FLOATS.get(narrow, ())
-    bits = _INTEGERS[narrow]
-    if wide in _FLOATS:
-        # a float with an 8-bit significand has a maximum above 2**8; likewise 16 and 32 bits
-        return bits - (narrow in _SIGNED) <= _FLOATS[wide]
-    if wide in _SIGNED:
-        return _SIGNED[wide] >= bits + (narrow in _UNSIGNED)
-    return narrow in _UNSIGNED and _UNSIGNED.get(wide, 0) >= bits
 
 
 def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> bool:
     """Whether casting ``first`` directly to ``last`` returns the same bits as casting via ``middle``."""
-    known = (*_INTEGERS, *_FLOATS, _T.BOOL)
+    known = (*INTEGERS, *FLOATS, _T.BOOL)
     if any(dtype not in known for dtype in (first, middle, last)):
         return False
-    if (
-        first in _INTEGERS
-        and middle in _INTEGERS
-        and last in _INTEGERS
-        and _INTEGERS[middle] >= _INTEGERS[last]
-    ):
+    if first in INTEGERS and middle in INTEGERS and last in INTEGERS and INTEGERS[middle] >= INTEGERS[last]:
         return True  # only the low bits count
-    if not _holds(middle, first):
+    if not holds(middle, first):
         return False
-    if last in _INTEGERS and middle in _FLOATS and first != _T.BOOL:
+    if last in INTEGERS and middle in FLOATS and first != _T.BOOL:
         # the conversion of a float that is out of range depends on the machine
-        return _holds(last, first) if first in _INTEGERS else last in (_T.INT32, _T.INT64)
+        return holds(last, first) if first in INTEGERS else last in (_T.INT32, _T.INT64)
     return True
 
 
@@ -113,12 +86,12 @@ def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> O
 def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -> Outcome:
     """Cast(ConstantOfShape(s, c), to=T) → ConstantOfShape(s, T(c))."""
     dtype = ir.dtype_of_number(to)
-    makes = (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL)
+    makes = (*INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL)
     if dtype is None or (dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20)):
         return m.no("ConstantOfShape does not support this type")
     value = m.attribute(m.node("fill"), "value")
     number = np.zeros(1, np.float32) if value is None else value.numpy().reshape(1)
-    if dtype in _INTEGERS and number.dtype.kind not in "biu":
+    if dtype in INTEGERS and number.dtype.kind not in "biu":
         limits, whole = np.iinfo(dtype.numpy()), np.trunc(float(number[0]))
         if not limits.min <= whole <= limits.max:
             return m.no("the number does not fit into the type")
