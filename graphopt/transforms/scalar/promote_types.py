@@ -107,7 +107,7 @@ def _name(dtype: ir.DataType) -> str:
 
 
 def _profitable(candidates: Mapping[ir.Node, object], found: PartitionedGraph) -> list[ir.Node]:
-    """The candidates that exchange tensors with each other and with the device, and with no node on the CPU."""
+    """The candidates that exchange tensors with each other and with the device, but not with the CPU."""
     chosen = dict.fromkeys(candidates)
     while True:
         kept = [node for node in chosen if all(_sides(node, chosen, found))]
