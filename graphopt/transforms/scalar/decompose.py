@@ -45,7 +45,8 @@ class Decompose(Pass):
 
     By default, on CPUs, the pass expands GroupNormalization and, with many elements, ReduceLogSumExp; in
     pipelines with native kernels also Shrink, because a kernel computes the simpler operators in one pass
-    over memory. onnxruntime has fast kernels for other operators. By default, the pass also
+    over memory. onnxruntime has fast kernels for other operators. On other devices, it expands operators that
+    onnxruntime has no kernel for on the device, such as Celu on CUDA. By default, the pass also
     applies decompositions of other packages (entry points ``graphopt.decompositions``). It always applies
     those of the caller (``rules=[…]`` with ``pass_="decompose"``).
 
@@ -83,6 +84,11 @@ def _by_default(cx: Context) -> Iterator[Rule]:
     if cx.options.device.kind == "cpu":
         for op_type, least in table.items():
             yield from (_sized(rule, least) for rule in decompositions()[op_type])
+    else:
+        for op_type, rules in decompositions().items():
+            domain, _, name = op_type.rpartition("::")
+            if not cx.target.kernels(name, domain):
+                yield from rules
     yield from extension_decompositions()
 
 
