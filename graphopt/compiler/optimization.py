@@ -359,6 +359,7 @@ def explain(
     *,
     node: str | None = None,
     fuser: Literal["builtin", "native"] = "builtin",
+    check: bool = False,
     **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Explain which nodes ``-O3`` puts into fused operators, and the reasons why other nodes are not fused.
@@ -371,17 +372,23 @@ def explain(
         patterns: only rules of these names or families.
         node: only this node of the model, or the nodes in this scope.
         fuser: ``native`` also explains the groups of native kernels, under the pattern ``fuse-groups``.
+        check: compare the placement with that of a session, which requires the device.
         portable, skip, exact, fast_math, dims, dim_ranges, dim_relations, target_opset: as for
             :func:`optimize`.
         device: the device for the result, available or not; it determines which operators are faster.
 
     Raises:
-        UsageError: no node or pattern has the name.
+        UsageError: no node or pattern has the name, or ``check`` is for the CPU.
+        RuntimeFailure: ``check`` requires a device that can't be used.
     """
     from graphopt.debug.explain_fusions import explain_fusions
 
     env = env.having(options)
-    env = env.without("fuser").having({"pipeline": "", "device": env.target})
+    if check and env.device.capabilities.is_host:
+        raise UsageError(
+            "a session on the CPU has one memory, and no placement to check", hint="--device cuda"
+        )
+    env = env.without("fuser").having({"pipeline": "", "device": env.device if check else env.target})
     candidate, _, _ = env.working_copy(model)
     attempt = prepare(env.settings, **env.given).on(candidate)
     return explain_fusions(
@@ -391,4 +398,5 @@ def explain(
         node=node,
         before=attempt.pipeline.steps,
         native=fuser == "native",
+        check=check,
     )

@@ -13,6 +13,7 @@ from graphopt.model_arguments import copy
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipeline_steps import Step
 from graphopt.passes.pipelines import registry
+from graphopt.placement.check_placement import check_placement
 from graphopt.placement.explain_placement import PlacementExplanation, explain_placement
 from graphopt.placement.predict import predict
 from graphopt.rewrite.fused_operators import native_in
@@ -35,6 +36,7 @@ def explain_fusions(
     node: str | None = None,
     before: Sequence[Step] = (),
     native: bool = False,
+    check: bool = False,
 ) -> Explanation:
     """Run ``-O3`` over ``model``, in place, up to the fusion of operators, and explain the fusions.
 
@@ -46,6 +48,7 @@ def explain_fusions(
             pattern matches these nodes partially, the best partial match is explained.
         before: passes that run first.
         native: also explain the groups of native kernels; ``fuse-groups`` is then a pattern.
+        check: compare the placement with that of a session, which requires the device.
 
     Raises:
         UsageError: no fusion rule has a name in ``patterns``, or no node has the name ``node``.
@@ -57,7 +60,8 @@ def explain_fusions(
         groups = explain_groups(copy(model), options, before)
     placed = not options.device.capabilities.is_host
     if placed and (not patterns or PLACEMENT in patterns):
-        placement = _placement(copy(model), options, before, node)
+        differences = tuple(check_placement(model, options.device)) if check else None
+        placement = replace(_placement(copy(model), options, before, node), differences=differences)
     own = (*([PASS] if native else []), *([PLACEMENT] if placed else []))
     others = [pattern for pattern in patterns if pattern not in own]
     rules = chosen_rules(options, others) if others or not patterns else []

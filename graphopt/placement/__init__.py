@@ -17,8 +17,18 @@ Source: onnxruntime, ``cuda_execution_provider.cc`` (GetCapability), ``fallback_
 which its CUDA libraries are replaced by ones that need no device.
 """
 
+from graphopt.placement.check_placement import check_placement
 from graphopt.placement.compare_placement import Difference, compare_placement
 from graphopt.placement.predict import predict
 from graphopt.placement.prediction import Cause, Copy, NodePlacement, Prediction
 
-__all__ = ["Cause", "Copy", "Difference", "NodePlacement", "Prediction", "compare_placement", "predict"]
+__all__ = [
+    "Cause",
+    "Copy",
+    "Difference",
+    "NodePlacement",
+    "Prediction",
+    "check_placement",
+    "compare_placement",
+    "predict",
+]

@@ -57,7 +57,9 @@ def compare_placement(session: Any, prediction: Prediction, *, optimized: bool =
     predicted, found = _by_name(_predicted(prediction)), _by_name(_found(session))
     differences: list[Difference] = []
     common = [
-        key for key in predicted if key in found and sum(predicted[key].values()) == sum(found[key].values())
+        key
+        for key in predicted
+        if key in found and predicted[key].total() == found[key].total() and (key[0] or not optimized)
     ]
     for key in common:
         differences += _difference(key, predicted.pop(key), found.pop(key))

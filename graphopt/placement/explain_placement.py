@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
+from graphopt.placement.compare_placement import Difference
 from graphopt.placement.prediction import Cause, Copy, NodePlacement, Prediction
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -40,6 +41,7 @@ class PlacementExplanation:
         optimized: the one after ``-O3``.
         on_cpu: the nodes on the CPU, with remedies.
         copies: the copies.
+        differences: the differences to a session; ``None`` if there was none to compare with.
     """
 
     device: str
@@ -47,6 +49,7 @@ class PlacementExplanation:
     optimized: Prediction
     on_cpu: tuple[NodePlacement, ...]
     copies: tuple[ExplainedCopy, ...]
+    differences: tuple[Difference, ...] | None = None
 
     def within(self, scope: str) -> PlacementExplanation:
         """The part about the node ``scope``, or the nodes in this scope."""
@@ -74,6 +77,7 @@ class PlacementExplanation:
                 "on_cpu": len(after.on_cpu),
                 "copies": len(after.copies),
             },
+            "differences": None if self.differences is None else [str(one) for one in self.differences],
         }
 
 

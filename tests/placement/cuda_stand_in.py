@@ -29,6 +29,8 @@ _TEXT = 'const char *{name}(int status) {{ return "stand-in"; }}'
 _SUCCESS = "int {name}() {{ return 0; }}"
 _DEFINITIONS = {
     "cudaGetDeviceCount": "int {name}(int *n) {{ *n = 1; return 0; }}",
+    "cuDeviceGetCount": "int {name}(int *n) {{ *n = 1; return 0; }}",
+    "cuDriverGetVersion": "int {name}(int *n) {{ *n = 13000; return 0; }}",
     "cudaGetDevice": "int {name}(int *n) {{ *n = 0; return 0; }}",
     "cudaDriverGetVersion": "int {name}(int *n) {{ *n = 13000; return 0; }}",
     "cudaRuntimeGetVersion": "int {name}(int *n) {{ *n = 13000; return 0; }}",
@@ -109,6 +111,7 @@ def obstacle() -> str | None:
 def build(folder: Path) -> None:
     """Write the libraries into ``folder``."""
     functions: dict[str, list[str]] = {"libcudnn.so.9": [f"cudnn{name}" for name in _CUDNN.split()]}
+    functions["libcuda.so.1"] = ["cuInit", "cuDeviceGetCount", "cuDriverGetVersion"]
     functions |= {"libcurand.so.10": [], **{library: names.split() for library, names in _TENSORRT.items()}}
     for name, library in _needed(_provider_library()):
         functions.setdefault(library, []).append(name)

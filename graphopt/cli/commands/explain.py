@@ -15,6 +15,7 @@ from graphopt.cli.options.parameter_types import split_some
 from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.views.placement import placement_lines
+from graphopt.errors import ExitStatus
 from graphopt.util.text_tables import Line, shortened
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ _NAMES = 3
         default="builtin",
         help="native: also explain the groups of native kernels, under the pattern fuse-groups.",
     ),
+    click.option(
+        "--check",
+        is_flag=True,
+        help="With --device cuda: compare the placement with that of a session, which requires the GPU.",
+    ),
     click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
 @shared_options.group(
@@ -72,6 +78,7 @@ def command(
     model: Path,
     patterns: tuple[str, ...],
     fuser: Literal["builtin", "native"],
+    check: bool,
     node: str | None,
     preset: str | None,
 ) -> Output:
@@ -81,14 +88,15 @@ def command(
     condition that failed, the value responsible, and the next step. Nothing is written.
 
     With --device cuda, lists also the nodes that onnxruntime would run on the CPU, and the tensors that it
-    would copy, with reasons and remedies. No GPU is needed.
+    would copy, with reasons and remedies. No GPU is needed, except with --check, whose exit status is 1
+    if a session on the GPU places nodes in another way.
 
     With --fuser native, lists also the groups of native kernels, and for each other node that a kernel may
     compute, the reason why onnxruntime runs it.
     """
     with run.console.progress(model.name) as advance:
         advance(None, "fusing")
-        found = run.compiler.explain(model, patterns, node=node, fuser=fuser)
+        found = run.compiler.explain(model, patterns, node=node, fuser=fuser, check=check)
     data = {
         "model": str(model),
         "fused": [one.to_dict() for one in found.fused],
@@ -99,7 +107,9 @@ def command(
     notes = (
         [] if is_fusing else [f"hint: -O{preset} fuses no operators; these are the fusions of -O{_FUSING}"]
     )
-    return Output(data, _text(found, everything=bool(run.verbose or node)), notes=notes)
+    differs = found.placement is not None and found.placement.differences
+    status = ExitStatus.VERIFICATION_FAILED if differs else ExitStatus.OK
+    return Output(data, _text(found, everything=bool(run.verbose or node)), notes=notes, status=status)
 
 
 def _text(found: Explanation, *, everything: bool) -> Iterator[str]:

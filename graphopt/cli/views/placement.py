@@ -25,6 +25,8 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
     """
     before, after = map(_summary, (found.original, found.optimized))
     yield Line(f"placement on {found.device}: {before}; after -O3: {after}", "title")
+    if found.differences is not None:
+        yield from _differences(found)
     sizes = [node for node in found.on_cpu if node.cause is Cause.SIZES]
     others = [node for node in found.on_cpu if node.cause is not Cause.SIZES]
     for nodes in _grouped(others, lambda node: (node.op_type, node.reason, node.remedy)):
@@ -38,6 +40,14 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
         yield Line(f"on the CPU {len(sizes)} × computation of sizes, which are in host memory", "title")
         if everything:
             yield from (f"  at     {_node_site(node)}" for node in sizes)
+
+
+def _differences(found: PlacementExplanation) -> Iterator[str]:
+    if not found.differences:
+        yield Line("a session places all nodes as predicted", "title")
+        return
+    yield Line(f"a session on {found.device} differs from the prediction", "title")
+    yield from (f"  {one}" for one in found.differences)
 
 
 def _summary(found: Prediction) -> str:
