@@ -28,6 +28,8 @@ _CLEAN = (
     "merge-functions"
 )
 
+_FUSED = f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,{_CLEAN.format(peephole='peephole')}"
+
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
     "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
@@ -80,13 +82,10 @@ PIPELINES = {
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}") + ",promote-types",
     "O2": _CLEAN.format(peephole="peephole") + ",promote-types",
-    "O3": (
-        f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,"
-        f"{_CLEAN.format(peephole='peephole')},promote-types"
-    ),
+    "O3": _FUSED + ",promote-types",
 }
 PIPELINES["post-grad-native"] = PIPELINES["post-grad"] + ",fuse-groups"
-PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"
+PIPELINES["native"] = f"dissolve-groups,{_FUSED},fuse-groups,promote-types"
 
 SUMMARIES = {
     "fallback": "without optimization or profiling: only remove operators that onnxruntime cannot run",

@@ -265,13 +265,13 @@ def test_placement_on_cuda_needs_no_device(invoke: Invoke, tmp_path: Path) -> No
     outcome = invoke("explain", path, "--device", "cuda", "--pattern", "placement")
     assert outcome.status == 0 and outcome.err == ""
     assert outcome.out.splitlines() == [
-        "placement on CUDA: 2 of 6 nodes on the CPU, 1 copy; after -O3: 1 of 3 nodes on the CPU, 1 copy",
+        "placement on CUDA: 2 of 6 nodes on the CPU, 1 copy; after -O3: 0 of 5 nodes on the CPU, 0 copies",
         "on the CPU 1 × Clip: CUDA has no kernel of Clip for int32 input",
         "  at     Clip Clip(k)",
-        "  do     use int64 for input",
+        "  do     graphopt optimize -O3 --device cuda runs it on the device",
         "copied to the host 1 ×: Clip runs on the CPU",
         "  at     j, made by Neg(j), read by Clip(k)",
-        "  do     use int64 for input",
+        "  do     graphopt optimize -O3 --device cuda removes it",
         "on the CPU 1 × computation of sizes, which are in host memory",
     ]
     told = json.loads(invoke("explain", path, "--device", "cuda", "--json").out)["placement"]

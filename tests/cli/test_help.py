@@ -86,7 +86,7 @@ def meaning(option: click.Option) -> str:
 #: Options whose meaning depends on the command.
 SPECIFIC = {"--output", "--exact", "--fast-math", "--device", "--dim", "--profile"} | {
     "--plot", "--seconds", "--rounds", "--budget", "--wrt", "--fuser", "--share-buffers", "--weights",
-    "--input-shape",
+    "--input-shape", "--check",
 }  # fmt: skip
 
 

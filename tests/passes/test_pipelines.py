@@ -71,11 +71,12 @@ PROFILING_BUILTIN = [*PRE_AUTODIFF, {"then": GRADIENTS, "otherwise": NO_GRAD_BUI
 PROFILING_GRADIENTS = [*PRE_AUTODIFF, *GRADIENTS, "dce"]
 LAST = ["lower-fallbacks", "add-if-then-else", "check-strict-fusion"]
 
+FUSED = ["decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN]
 POST_GRAD = ["batch-mm", "fuse-builtin", "views-to-reshape", *CLEAN]
 
 PRE_GRAD = ["canonicalize", "remove-expands", {"then": [], "otherwise": ["peephole"]}]
 JOINT = [["peephole", "constant-propagation", "cse", "dce"]]
-INNER = ["views-to-reshape", "infer-shapes", *POST_GRAD, "pad-mm"]
+INNER = ["views-to-reshape", "infer-shapes", *POST_GRAD, "pad-mm", "promote-types"]
 
 #: Names by pipeline; the passes of an inner list are repeated until none changes the model, and those of a dict
 #: are the paths with and without gradients.
@@ -111,10 +112,10 @@ GOLDEN = {
     "plan-optimized-builtin": ["drop-counters", *PROFILING_BUILTIN, *LAST],
     "plan-optimized-gradients": ["drop-counters", *PROFILING_GRADIENTS, *LAST],
     "O0": [],
-    "O1": CLEAN,
-    "O2": CLEAN,
-    "O3": ["decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
-    "native": ["dissolve-groups", "decompose", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
+    "O1": [*CLEAN, "promote-types"],
+    "O2": [*CLEAN, "promote-types"],
+    "O3": [*FUSED, "promote-types"],
+    "native": ["dissolve-groups", *FUSED, "fuse-groups", "promote-types"],
 }  # fmt: skip
 
 

@@ -70,10 +70,11 @@ def test_few_elements_are_not_decomposed_by_default(elements: str, stays: bool) 
     assert (ops(model) == ["ReduceLogSumExp"]) == stays
 
 
-def test_nothing_is_decomposed_for_other_devices() -> None:
-    model = parse(CASES["GroupNormalization"], opset=21, ir_version=10)
+@pytest.mark.parametrize("op_type", CASES)
+def test_operators_with_a_kernel_on_the_cpu_only_are_decomposed_for_other_devices(op_type: str) -> None:
+    model = parse(CASES[op_type], opset=21, ir_version=10)
     run_pipeline(model, "decompose", Options(device=Device("cuda")))
-    assert ops(model) == ["GroupNormalization"]
+    assert (op_type in ops(model)) == (op_type != "Celu")
 
 
 @rule(lambda op, x: op.Mish(x), numerics=Reassociates, pass_="decompose")

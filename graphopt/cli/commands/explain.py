@@ -39,7 +39,11 @@ _FUSING = "3"
 _NAMES = 3
 
 
-@command_decorator.command("explain", example=EXAMPLE)
+@command_decorator.command(
+    "explain",
+    example=EXAMPLE,
+    everyday="--pattern --fuser --check --node -O --fast-math --target-opset --device --dim",
+)
 @shared_options.model_argument()
 @shared_options.group(
     "Explain",

@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import product, typical_size
 from graphopt.context import Context
 from graphopt.errors import unknown
+from graphopt.ort.target import Target
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Builder, Match, Outcome
 from graphopt.rewrite.rule import Rule
@@ -46,7 +47,7 @@ class Decompose(Pass):
     By default, on CPUs, the pass expands GroupNormalization and, with many elements, ReduceLogSumExp; in
     pipelines with native kernels also Shrink, because a kernel computes the simpler operators in one pass
     over memory. onnxruntime has fast kernels for other operators. On other devices, it expands operators that
-    onnxruntime has no kernel for on the device, such as Celu on CUDA. By default, the pass also
+    onnxruntime has a kernel for on the CPU only, such as Celu. By default, the pass also
     applies decompositions of other packages (entry points ``graphopt.decompositions``). It always applies
     those of the caller (``rules=[…]`` with ``pass_="decompose"``).
 
@@ -87,7 +88,7 @@ def _by_default(cx: Context) -> Iterator[Rule]:
     else:
         for op_type, rules in decompositions().items():
             domain, _, name = op_type.rpartition("::")
-            if not cx.target.kernels(name, domain):
+            if not cx.target.kernels(name, domain) and Target().kernels(name, domain):
                 yield from rules
     yield from extension_decompositions()
 
