@@ -46,7 +46,6 @@ class PromoteTypes(Pass):
 
     name: ClassVar[str] = "promote-types"
     does: ClassVar[str] = "promoted"
-    proven_exact: ClassVar[bool] = True
     for_speed: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
