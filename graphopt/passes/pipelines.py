@@ -28,7 +28,8 @@ _CLEAN = (
     "merge-functions"
 )
 
-_FUSED = f"decompose,{_CLEAN.format(peephole='peephole')},batch-mm,fuse-builtin,{_CLEAN.format(peephole='peephole')}"
+_ROUND = _CLEAN.format(peephole="peephole")
+_FUSED = f"decompose,{_ROUND},batch-mm,fuse-builtin,{_ROUND}"
 
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
