@@ -91,13 +91,19 @@ def examine_operators(folder: Path, level: int, few: int | None = None) -> Findi
     Args:
         few: number of graphs of each operator; by default all.
     """
-    graphs = dict(operator_graphs())
-    if few is not None:
-        kinds: dict[str, list[str]] = {}
-        for name in graphs:
-            kinds.setdefault(name.split()[0], []).append(name)
-        graphs = {name: graphs[name] for names in kinds.values() for name in names[:few]}
-    findings = _examine(graphs, folder, level)
+    return with_missing_kernels(_examine(graphs_of_operators(few), folder, level))
+
+
+def graphs_of_operators(few: int | None = None) -> dict[str, RandomGraph]:
+    """Graphs of one operator each, by name: the first ``few`` of each operator, by default all."""
+    kinds: dict[str, list[tuple[str, RandomGraph]]] = {}
+    for name, graph in operator_graphs():
+        kinds.setdefault(name.split()[0], []).append((name, graph))
+    return {name: graph for graphs in kinds.values() for name, graph in graphs[:few]}
+
+
+def with_missing_kernels(findings: Findings) -> Findings:
+    """``findings`` with missing kernels among the faults."""
     findings.faults += [f"{name}: {reason}" for name, reason in findings.without.items()]
     return findings
 

@@ -19,8 +19,14 @@ from tests.fusion.backends.cuda.grid_interpreter import GridInterpreter
 from tests.fusion.backends.cuda.launches import Device, run_on
 from tests.fusion.backends.cuda.opencl import OpenCL
 from tests.fuzz.kernels.all_groups import grouped
-from tests.fuzz.kernels.batches import Findings, judge, sessions_without
-from tests.fuzz.kernels.random_graphs import generate
+from tests.fuzz.kernels.batches import (
+    Findings,
+    graphs_of_operators,
+    judge,
+    sessions_without,
+    with_missing_kernels,
+)
+from tests.fuzz.kernels.random_graphs import RandomGraph, generate
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,7 +38,19 @@ def examine(seeds: Sequence[int], folder: Path, opencl: bool) -> Findings:
         folder: for sources and libraries.
         opencl: whether OpenCL runs them, or else the grid interpreter.
     """
-    graphs = {f"seed {seed}": generate(seed) for seed in seeds}
+    return _examine({f"seed {seed}": generate(seed) for seed in seeds}, folder, opencl)
+
+
+def examine_operators(folder: Path, opencl: bool, few: int | None = None) -> Findings:
+    """The same for graphs of one operator each; a missing kernel is also a fault.
+
+    Args:
+        few: number of graphs of each operator; by default all.
+    """
+    return with_missing_kernels(_examine(graphs_of_operators(few), folder, opencl))
+
+
+def _examine(graphs: Mapping[str, RandomGraph], folder: Path, opencl: bool) -> Findings:
     groups = {name: grouped(graph.model) for name, graph in graphs.items()}
     kernels = {kernel.name: kernel for group in groups.values() for kernel in group.kernels}
     device = OpenCL(list(kernels.values())) if opencl else GridInterpreter(list(kernels.values()), folder)
