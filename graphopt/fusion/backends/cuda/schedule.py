@@ -33,9 +33,9 @@ TILE = 32
 _SHORTEST_TILED = 8
 #: Maximum shared memory for spilled values of a block, in bytes. With twice as much, the occupancy drops.
 _SPILL_BYTES = 24 * 1024
-#: A row with columns next to each other: the columns of a block, and reduced loops too short to share.
+#: Adjacent columns of a block, and the longest reduced loops that one thread computes alone.
 _COLUMNS, _SHORT_COLUMN = 32, 16
-#: Elements of a part of a split row, per thread.
+#: Steps of a thread in a part of a split row.
 _PART_STEPS = 8
 #: Rows are split if they are at most this many blocks, and at least this many parts.
 _FEW_BLOCKS, _FEWEST_PARTS = 64, 4
@@ -184,7 +184,8 @@ def _reduction(kernel: Kernel, nest: CollapsedNest) -> Iterable[GridSchedule]:
     lengths = [nest.loops[loop].constant for loop in nest.reduced]
     length = prod(size for size in lengths if size is not None) if None not in lengths else None
     is_columns = nest.reduced[-1] != len(nest.loops) - 1
-    whole = _columns(kernel, nest, length) if is_columns else _rows(kernel, nest, length or _BLOCK_ROW)
+    typical = _BLOCK_ROW if length is None else length
+    whole = _columns(kernel, nest, length) if is_columns else _rows(kernel, nest, typical)
     counts, is_wide_always = open_counts(kernel, nest, (whole.outer, nest.reduced))
     if is_wide_always:
         yield replace(whole, bits=64)
@@ -297,7 +298,7 @@ def block_extents(plan: GridSchedule) -> Count:
 def open_counts(
     kernel: Kernel, nest: CollapsedNest, loops: Iterable[Iterable[int]]
 ) -> tuple[tuple[Count, ...], bool]:
-    """The counts of unknown sizes that indices must reach, and whether a known one needs 64 bits.
+    """The counts that indices must reach and whose sizes are unknown, and whether a known one needs 64 bits.
 
     Args:
         loops: groups of loops with one counter.
@@ -306,9 +307,8 @@ def open_counts(
     found = [tuple(Extent(dim) for dim in port.dims) for port in ports]
     found += [extents(nest, group) for group in loops]
     known = [prod(each.stop.constant or 0 for each in count) for count in found if _is_known(count)]
-    return tuple(count for count in dict.fromkeys(found) if not _is_known(count)), max(
-        known, default=0
-    ) >= WIDE_FROM
+    unknown = tuple(count for count in dict.fromkeys(found) if not _is_known(count))
+    return unknown, max(known, default=0) >= WIDE_FROM
 
 
 def _is_known(count: Count) -> bool:
