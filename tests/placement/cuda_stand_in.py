@@ -46,6 +46,8 @@ _DEFINITIONS = {
     "cudaGetDeviceProperties": "int {name}(char *p, int d) {{ memset(p, 0, 1008); *(size_t *)(p + 288) = 64ull << 30;"
     " *(int *)(p + 308) = 32; *(int *)(p + 320) = 1024; *(int *)(p + 360) = 9; *(int *)(p + 388) = 132; return 0; }}",
     "cudaPointerGetAttributes": "int {name}(void *a, const void *p) {{ memset(a, 0, 24); return 0; }}",
+    "cudaStreamEndCapture": "int {name}(void *s, void **graph) {{ *graph = handle(); return 0; }}",
+    "cudaGraphInstantiate": "int {name}(void **p, void *graph, long f) {{ *p = handle(); return 0; }}",
     "cudaStreamIsCapturing": "int {name}(void *s, int *v) {{ *v = 0; return 0; }}",
     "__cudaRegisterFatBinary": "void **{name}(void *image) {{ static void *handles[4]; return handles; }}",
     "cudnnGetVersion": "size_t {name}(void) {{ return 91200; }}",

@@ -342,7 +342,7 @@ def _without_obstructed_graphs(
     for one in contestants:
         reason = None if one.model is None else next(obstacles(one.model, device), None)
         if reason is None and one.failure is None:
-            reason = trial_refusal(one.path, device, one.choice)
+            reason = trial_refusal(one.path, one.model, device, one.choice)
         if reason is not None:
             skip(run.record, f"{one.name}: {reason}", device)
             return {key: value for key, value in provider_options.items() if key != "enable_cuda_graph"}

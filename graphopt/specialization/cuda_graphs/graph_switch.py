@@ -7,13 +7,12 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.device_hints.bf16 import HasKernel
 from graphopt.diagnostics.hint import Hint
 from graphopt.diagnostics.record import Record
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.specialization.cuda_graphs.captured_graphs import CapturedGraphs, GraphOptions
-from graphopt.specialization.cuda_graphs.obstacles import obstacles
+from graphopt.specialization.cuda_graphs.obstacles import copy_in, obstacles
 from graphopt.util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ class GraphSwitch:
         create: Callable[[Mapping[str, str]], InferenceSession],
         model: Callable[[], ir.Model],
         device: Device,
-        has_kernel: HasKernel | None = None,
     ) -> tuple[InferenceSession, CapturedGraphs | None]:
         """A session, and its CUDA graphs; ``None`` if it runs without them.
 
@@ -59,7 +57,6 @@ class GraphSwitch:
             create: creates the session, given options of the CUDA provider.
             model: returns the model of the session.
             device: the device.
-            has_kernel: as for :func:`obstacles`.
 
         Raises:
             RuntimeFailure: onnxruntime refuses the model also without CUDA graphs.
@@ -69,12 +66,12 @@ class GraphSwitch:
         reason = None
         if self.after is not None and self.after.reason is not None:
             reason = f"the forward model runs without: {self.after.reason}"
-        reason = reason or next(obstacles(model(), device, has_kernel), None)
+        reason = reason or next(obstacles(model(), device), None)
         if reason is None:
             try:
                 made = create(GRAPHS_ON)
             except RuntimeFailure as failure:
-                reason = refusal(failure)
+                reason = refusal(failure, model(), device)
             else:
                 return made, CapturedGraphs(made, device, self.options, self.record)
         self.reason = self.reason or reason
@@ -82,12 +79,13 @@ class GraphSwitch:
         return create({}), None
 
 
-def refusal(failure: GraphoptError) -> str:
-    """The reason in words for a session that onnxruntime refuses with CUDA graphs."""
+def refusal(failure: GraphoptError, model: ir.Model | None, device: Device) -> str:
+    """The reason in words for a session of ``model`` that onnxruntime refuses with CUDA graphs."""
     if "control flow" in failure.message:
         return "onnxruntime finds control flow in the model"
     if "graph capture" in failure.message or "CUDA Graph" in failure.message:
-        return "onnxruntime leaves nodes on the CPU, or copies tensors between the CPU and the GPU"
+        copy = None if model is None else copy_in(model, device)
+        return copy or "onnxruntime copies tensors between the CPU and the GPU"
     return f"onnxruntime refuses them: {failure.message}"
 
 
@@ -95,5 +93,8 @@ def skip(record: Record, reason: str, device: Device) -> None:
     """Count a session without CUDA graphs; on a GPU, also give a hint."""
     record.count(SKIPS)
     if device.capabilities.captures_graphs:
-        remedy = "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions"
+        remedy = (
+            "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions, and graphopt"
+            " explain --device cuda the copies between the CPU and the GPU"
+        )
         record.hint(Hint("cuda-graph-off", f"CUDA graphs are off: {reason}", remedy))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import Device
@@ -16,13 +17,16 @@ from graphopt.specialization.cuda_graphs.graph_switch import GRAPHS_ON, refusal
 _PATIENCE = 600.0
 
 
-def trial_refusal(source: Source, device: Device, choice: SessionChoice | None = None) -> str | None:
+def trial_refusal(
+    source: Source, model: ir.Model | None, device: Device, choice: SessionChoice | None = None
+) -> str | None:
     """The reason in words why ``source`` has no session with CUDA graphs, although it has one without them.
 
     ``None`` if it has a session with CUDA graphs, or none at all.
 
     Args:
         source, device, choice: as for :func:`graphopt.ort.session.create`.
+        model: the model, for the reason; ``None`` if only onnxruntime can read it.
     """
     try:
         _load_in_child(source, device, choice, GRAPHS_ON)
@@ -31,7 +35,7 @@ def trial_refusal(source: Source, device: Device, choice: SessionChoice | None =
             _load_in_child(source, device, choice, {})
         except (RuntimeFailure, ResourceLimit):  # a run of the model reports it
             return None
-        return refusal(failure)
+        return refusal(failure, model, device)
     return None
 
 

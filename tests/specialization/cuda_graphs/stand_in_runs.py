@@ -1,6 +1,6 @@
 """Sessions of onnxruntime's CUDA provider on the stand-in for CUDA's libraries; prints facts as JSON.
 
-Kernels do nothing there, so that only copies, captures, options and errors are meaningful.
+Kernels do nothing there, so that only copies, captures and options are meaningful.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import onnxruntime
 
 import graphopt
 from graphopt import ir
-from graphopt.errors import GraphoptError
 from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.ort import devices, gpu_properties, session
 from graphopt.ort.cuda_probe import CudaStatus
@@ -46,7 +45,8 @@ def options() -> dict[str, Any]:
 
 def graphs(models: dict[str, str]) -> dict[str, Any]:
     """The refusal of CUDA graphs for each of ``models``, and the counters of an executor that captures."""
-    refusals = {name: trial_refusal(ir.to_bytes(parse(text)), CUDA) for name, text in models.items()}
+    parsed = {name: parse(text) for name, text in models.items()}
+    refusals = {name: trial_refusal(ir.to_bytes(model), model, CUDA) for name, model in parsed.items()}
     wanted = ExecutorOptions(cuda_graph=True, depth=0)
     executor = graphopt.compile(parse(PLAIN), wanted, device="cuda", verify=False)
     for rows in (2, 2, 3):
@@ -59,16 +59,6 @@ def graphs(models: dict[str, str]) -> dict[str, Any]:
         "counters": state.counters,
         "hints": [hint.to_dict() for hint in state.hints],
     }
-
-
-def memory(rows: int) -> str:
-    """The error of a run for ``rows`` rows, with its class."""
-    made = session.create(ir.to_bytes(parse(PLAIN)), device=CUDA)
-    try:
-        session.run(made, {"x": np.ones((rows, 4), np.float32)})
-    except GraphoptError as error:
-        return f"{type(error).__name__}: {error.message}"
-    return ""
 
 
 if __name__ == "__main__":

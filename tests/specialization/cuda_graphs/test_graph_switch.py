@@ -29,6 +29,7 @@ from tests.model_testing import parse
 CUDA = Device("cuda")
 PLAIN = "g (float[N,4] x) => (float[N,4] y) { a = Relu(x)\n y = Exp(a) }"
 LOOKING = "g (float[N] x) => (int64[1,M] y) { y = NonZero(x) }"
+COPIED = "g (float[2,2] x) => (float[2,2] y) { [d] a = Det(x)\n y = Add(x, a) }"
 _ON = GraphOptions()
 
 
@@ -39,13 +40,9 @@ def _create(options: Mapping[str, str]) -> Any:
     return session.create(ir.to_bytes(parse(PLAIN)), threads=1)
 
 
-def _all(*key: Any) -> bool:
-    return True
-
-
 def test_without_a_request_nothing_is_counted() -> None:
     record = Record(set())
-    _, graphs = GraphSwitch(None, record).session(_create, lambda: parse(PLAIN), CUDA, _all)
+    _, graphs = GraphSwitch(None, record).session(_create, lambda: parse(PLAIN), CUDA)
     assert graphs is None and record.counters == {} and record.hints == []
 
 
@@ -58,7 +55,7 @@ def test_a_model_that_can_be_captured() -> None:
         return _create(options)
 
     switch = GraphSwitch(_ON, record)
-    _, graphs = switch.session(create, lambda: parse(PLAIN), CUDA, _all)
+    _, graphs = switch.session(create, lambda: parse(PLAIN), CUDA)
     assert graphs is not None and seen == [{"enable_cuda_graph": "1"}]
     assert switch.reason is None and record.counters == {}
 
@@ -67,7 +64,7 @@ def test_the_counter_counts_always_and_the_hint_needs_a_gpu() -> None:
     for device, hints in ((CPU, 0), (CUDA, 1)):
         record = Record(set())
         switch = GraphSwitch(_ON, record)
-        _, graphs = switch.session(_create, lambda: parse(LOOKING), device, _all)
+        _, graphs = switch.session(_create, lambda: parse(LOOKING), device)
         assert graphs is None and record.counters == {SKIPS: 1} and len(record.hints) == hints
     assert record.hints[0].message == (
         "CUDA graphs are off: the shape of 'y', the result of NonZero, depends on data"
@@ -82,7 +79,7 @@ def test_onnxruntime_refuses() -> None:
             raise RuntimeFailure("nodes are on the CPU")
         return _create(options)
 
-    _, graphs = GraphSwitch(_ON, record).session(create, lambda: parse(PLAIN), CUDA, _all)
+    _, graphs = GraphSwitch(_ON, record).session(create, lambda: parse(PLAIN), CUDA)
     assert graphs is None and record.counters == {SKIPS: 1}
     assert record.hints[0].message == "CUDA graphs are off: onnxruntime refuses them: nodes are on the CPU"
 
@@ -92,7 +89,7 @@ def test_onnxruntime_refuses() -> None:
     [
         (
             "as all compute graph nodes have not been partitioned to the CUDAExecutionProvider",
-            "onnxruntime leaves nodes on the CPU, or copies tensors between the CPU and the GPU",
+            "Det 'd' runs on the CPU (CUDA has no kernel of Det), and 'a' is copied",
         ),
         (
             "as the model has control flow nodes which can't be supported by CUDAExecutionProvider",
@@ -102,7 +99,13 @@ def test_onnxruntime_refuses() -> None:
 )
 def test_refusals_of_onnxruntime_in_words(rest: str, reason: str) -> None:
     text = "This session cannot use the graph capture feature as requested by the user "
-    assert refusal(RuntimeFailure(f"onnxruntime can't load the model: {text} {rest}")) == reason
+    failure = RuntimeFailure(f"onnxruntime can't load the model: {text} {rest}")
+    assert refusal(failure, parse(COPIED), CUDA) == reason
+
+
+def test_refusals_of_models_that_only_onnxruntime_reads() -> None:
+    failure = RuntimeFailure("This session cannot use the graph capture feature")
+    assert refusal(failure, None, CUDA) == "onnxruntime copies tensors between the CPU and the GPU"
 
 
 def test_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,8 +113,8 @@ def test_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     tried: list[Mapping[str, str]] = []
     source = ir.to_bytes(parse(PLAIN))
-    assert graph_trial.trial_refusal(source, CPU) is None
-    assert graph_trial.trial_refusal(b"no model", CPU) is None  # its runs report that
+    assert graph_trial.trial_refusal(source, None, CPU) is None
+    assert graph_trial.trial_refusal(b"no model", None, CPU) is None  # its runs report that
 
     def load(source: bytes, device: Device, choice: Any, options: Mapping[str, str]) -> None:
         tried.append(options)
@@ -119,19 +122,19 @@ def test_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             raise RuntimeFailure("no graphs")
 
     monkeypatch.setattr(graph_trial, "_load_in_child", load)
-    assert graph_trial.trial_refusal(source, CUDA) == "onnxruntime refuses them: no graphs"
+    assert graph_trial.trial_refusal(source, None, CUDA) == "onnxruntime refuses them: no graphs"
     assert tried == [{"enable_cuda_graph": "1"}, {}]
-    assert graph_trial.trial_refusal(b"no model", CUDA) is None
+    assert graph_trial.trial_refusal(b"no model", None, CUDA) is None
 
 
 def test_a_reason_of_the_forward_model_is_one_of_the_backward_model() -> None:
     record = Record(set())
     forward = GraphSwitch(_ON, record)
     backward = forward.derived(after=forward)
-    _, graphs = backward.session(_create, lambda: parse(PLAIN), CUDA, _all)
+    _, graphs = backward.session(_create, lambda: parse(PLAIN), CUDA)
     assert graphs is not None
-    forward.session(_create, lambda: parse(LOOKING), CUDA, _all)
-    _, graphs = backward.session(_create, lambda: parse(PLAIN), CUDA, _all)
+    forward.session(_create, lambda: parse(LOOKING), CUDA)
+    _, graphs = backward.session(_create, lambda: parse(PLAIN), CUDA)
     assert graphs is None and record.counters == {SKIPS: 2}
     assert record.hints[-1].message == (
         "CUDA graphs are off: the forward model runs without: "

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from graphopt.ort.devices import CPU, Device
-from graphopt.specialization.cuda_graphs.obstacles import obstacles
+from graphopt.specialization.cuda_graphs.obstacles import copy_in, obstacles
 from tests.model_testing import parse
 
 CUDA = Device("cuda")
 PLAIN = "g (float[N,4] x) => (float[N,4] y) { a = Relu(x)\n y = Exp(a) }"
-
-
-def _all(*key: Any) -> bool:
-    return True
 
 
 @pytest.mark.parametrize(
@@ -48,27 +42,25 @@ def _all(*key: Any) -> bool:
     ],
 )
 def test_reasons(text: str, reason: str | None) -> None:
-    assert next(obstacles(parse(text), CUDA, _all), None) == reason
+    assert next(obstacles(parse(text), CUDA), None) == reason
 
 
-def test_operators_without_kernels() -> None:
-    missing = lambda op, *rest: op != "Exp"  # noqa: E731
-    assert list(obstacles(parse(PLAIN.replace("y = Exp", "[e] y = Exp")), CUDA, missing)) == [
-        "Exp 'e' has no kernel on the device"
-    ]
-    shapes = parse("g (float[N,4] x) => (int64[2] s, float[N,4] y) { s = Shape(x)\n y = Relu(x) }")
-    assert list(obstacles(shapes, CUDA, lambda op, *rest: op != "Shape")) == []
+def test_copies_have_the_node_on_the_cpu() -> None:
+    copied = "g (float[2,2] x) => (float[2,2] y) { [d] a = Det(x)\n y = Add(x, a) }"
+    assert list(obstacles(parse(copied), CUDA)) == []  # onnxruntime decides about copies
+    assert copy_in(parse(copied), CUDA) == (
+        "Det 'd' runs on the CPU (CUDA has no kernel of Det), and 'a' is copied"
+    )
+    assert copy_in(parse(PLAIN), CUDA) is None
+    sizes = "g (float[N,4] x, float[4] z) => (float[N,4] y) { s = Shape(x)\n y = Expand(z, s) }"
+    assert copy_in(parse(sizes), CUDA) is None
 
 
-def test_operators_without_kernels_for_their_types() -> None:
-    def of_floats(op: str, domain: str, version: int, dtype: str | None) -> bool:
-        return op != "Exp" or dtype in (None, "float")
-
-    text = PLAIN.replace("y = Exp", "[e] y = Exp")
-    assert list(obstacles(parse(text), CUDA, of_floats)) == []
-    assert list(obstacles(parse(text.replace("float[", "double[")), CUDA, of_floats)) == [
-        "Exp 'e' has no kernel on the device for double"
-    ]
+def test_copies_to_the_cpu() -> None:
+    text = "g (float[2,2] x) => (float y) { a = Relu(x)\n [d] y = Det(a) }"
+    assert copy_in(parse(text), CUDA) == (
+        "Det 'd' runs on the CPU (CUDA has no kernel of Det), and 'a' is copied"
+    )
 
 
 def test_the_cpu_has_no_graphs() -> None:
@@ -79,4 +71,4 @@ def test_the_cpu_has_no_graphs() -> None:
 
 def test_all_reasons_are_listed() -> None:
     text = "g (string[N] s, float[N] x) => (int64[1,M] y, string[N] t) { y = NonZero(x)\n t = Identity(s) }"
-    assert len(list(obstacles(parse(text), CUDA, _all))) == 3
+    assert len(list(obstacles(parse(text), CUDA))) == 3
