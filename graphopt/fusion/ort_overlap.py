@@ -76,6 +76,13 @@ def is_computed_on_integers(node: ir.Node) -> bool:
     return not _is_function_of_bytes(node)
 
 
+def dequantizes_for_integers(node: ir.Node) -> bool:
+    """Whether ``node`` dequantizes an operand that onnxruntime may read as integers."""
+    return _op(node) == "DequantizeLinear" and any(
+        _op(reader) in _QLINEAR for reader in ir.readers(node.outputs[0])
+    )
+
+
 def multiplies_dequantized(operands: Sequence[ir.Value | None]) -> bool:
     """Whether a product reads two dequantized ``operands``, which onnxruntime may multiply on integers.
 

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.operator_table import find
-from graphopt.fusion.ort_overlap import is_computed_on_integers
+from graphopt.fusion.ort_overlap import dequantizes_for_integers, is_computed_on_integers
 from graphopt.fusion.template_table import Match, has_template, matches
 from graphopt.ops import traits
 from graphopt.partitioning.propose_groups import Partition
@@ -139,7 +139,9 @@ def _with_epilogues(
         if reader in taken or not _is_elementwise(reader, policy):
             break
         nodes.append(reader)
-        if len(_live(nodes)) == 1 and results[0] not in _live(nodes) and not traits.is_alias(reader):
+        if len(_live(nodes)) != 1 or results[0] in _live(nodes):
+            continue
+        if not traits.is_alias(reader) and not dequantizes_for_integers(reader):
             found.append(list(nodes))
     return iter(reversed(found))
 

@@ -4,14 +4,14 @@
 typedef struct {
     const go_byte_conv *conv;
     int64_t image, at, first, count;     /* filters `first` to `first` + `count` of the convolution `at` */
-    int64_t top, points;
-    int32_t *sums;                       /* of products as they were multiplied, `step` numbers apart */
+    int64_t top, rows, width, pitch;     /* rows of adjacent results, and the distance of their sums */
+    int32_t *sums;                       /* of products as they were multiplied; those of filters are `step` apart */
     int64_t step;
     const int32_t *w_sums, *w_squares;   /* of each filter of the block */
     const int32_t *totals;               /* sums of the inputs at each position, or NULL for zero points of 0 */
 } go_byte_conv_block;
 
-/* Converts the sums to results in place. */
+/* Converts the sums to results in place, without gaps between rows. */
 typedef void (*go_byte_conv_convert)(const go_byte_conv_block *block, int type);
 
 /* Filter `i` of a block: its number among those of all convolutions, its zero point, and the integer to add to sums:
@@ -50,11 +50,14 @@ GO_INLINE void go_byte_conv_results(const go_byte_conv_block *b, int type) {
         const int32_t bias = c->bias ? c->bias[f.number] : 0;
         float scale = 0;
         if (quantizes) scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0] / c->scale[0];
-        for (int64_t j = 0; j < b->points; j += LANES_w) {
-            const i32_w exact = go_byte_conv_exact(b, &f, values, j) + bias;
-            if (quantizes) go_quantize(&q, i32_to_f32_w(exact) * scale, (char *)values + j);
-            else store_i32_w(values + j, exact);
-        }
+        for (int64_t row = 0; row < b->rows; row++)
+            for (int64_t j = 0; j < b->width; j += LANES_w) {
+                const int64_t to = row * b->width + j;
+                const i32_w exact = go_byte_conv_exact(b, &f, values, row * b->pitch + j) + bias;
+                if (quantizes) go_quantize(&q, i32_to_f32_w(exact) * scale, (char *)values + to);
+                else if (b->width - j >= LANES_w) store_i32_w(values + to, exact);
+                else store_part_i32_w(values + to, exact, (int)(b->width - j));
+            }
     }
 }
 
@@ -71,24 +74,21 @@ GO_INLINE void go_byte_conv_band(const go_byte_conv *c, int64_t image, int64_t c
     const int64_t first = block * GO_CONV_BLOCK, filters = go_least(GO_CONV_BLOCK, c->filters - first);
     const int64_t top = band * c->rows, rows = go_least(c->rows, c->out[0] - top), pitch = c->length[1];
     const int64_t points = (rows - 1) * pitch + c->out[1], step = go_byte_conv_step(c);
-    const go_byte_filters layout = go_byte_filters_of(c->filters, c->channels, c->kernel[0], c->kernel[1]);
+    const go_byte_filters layout = c->layout;
     const int32_t *const w = (const int32_t *)c->packed + conv * layout.whole;
     const int32_t *const x = planes + top * pitch;
     int32_t *const totals = sums + filters * step;
     go_byte_conv_sums(c, filters, (const char *)(w + first * c->groups), x, points, sums, step);
     if (c->subtracts) go_byte_conv_sums(c, 1, (const char *)(w + layout.ones), x, points, totals, step);
     const go_byte_conv_block whole = {
-        .conv = c, .image = image, .at = conv, .first = first, .count = filters, .top = top, .points = points,
+        .conv = c, .image = image, .at = conv, .first = first, .count = filters, .top = top, .pitch = pitch,
+        .rows = pitch == c->out[1] ? 1 : rows, .width = pitch == c->out[1] ? points : c->out[1],
         .sums = sums, .step = step, .w_sums = w + layout.sums + first, .w_squares = w + layout.squares + first,
         .totals = c->subtracts ? totals : NULL};
     convert(&whole, type);
-    const int64_t width = type == GO_U8 || type == GO_I8 ? 1 : 4;
     for (int64_t i = 0; i < filters; i++) {
-        char *const values = (char *)(sums + i * step);
-        for (int64_t r = 1; r < rows && pitch > c->out[1]; r++)
-            memmove(values + r * c->out[1] * width, values + r * pitch * width, (size_t)(c->out[1] * width));
         const int64_t f = (image * c->convs + conv) * c->filters + first + i;
-        finish(run, (f * c->out[0] + top) * c->out[1], rows * c->out[1], values);
+        finish(run, (f * c->out[0] + top) * c->out[1], rows * c->out[1], sums + i * step);
     }
 }
 

@@ -33,18 +33,23 @@
             rows -= count, w += count * groups * 4, c += count * c_step; \
         } \
     } \
+    GO_INLINE target void go_byte_conv_vectors_##kind(int count, const char *w, const int32_t *x, \
+                                                      const int64_t *offset, int64_t groups, int32_t *c) { \
+        i32_w sums[4]; \
+        GO_UNROLL for (int i = 0; i < count; i++) sums[i] = splat_i32_w(0); \
+        for (int64_t k = 0; k < groups; k++) { \
+            const i32_w y = load_one_i32_w(w + 4 * k); \
+            GO_UNROLL for (int i = 0; i < count; i++) \
+                sums[i] = dot(sums[i], load_i32_w(x + offset[k] + i * LANES_w), y); \
+        } \
+        GO_UNROLL for (int i = 0; i < count; i++) store_i32_w(c + i * LANES_w, sums[i]); \
+    } \
     GO_NOINLINE target void go_byte_conv_strip_##kind(const char *w, const int32_t *x, const int64_t *offset, \
                                                       int64_t groups, int64_t points, int32_t *c) { \
-        for (int64_t j = 0; j < points; j += GO_CONV_WIDE) { \
-            i32_w sums[4]; \
-            GO_UNROLL for (int i = 0; i < 4; i++) sums[i] = splat_i32_w(0); \
-            for (int64_t k = 0; k < groups; k++) { \
-                const i32_w y = load_one_i32_w(w + 4 * k); \
-                const int32_t *const from = x + offset[k] + j; \
-                GO_UNROLL for (int i = 0; i < 4; i++) sums[i] = dot(sums[i], load_i32_w(from + i * LANES_w), y); \
-            } \
-            GO_UNROLL for (int i = 0; i < 4; i++) store_i32_w(c + j + i * LANES_w, sums[i]); \
-        } \
+        for (; points > GO_BYTE_COLUMNS; points -= GO_CONV_WIDE, x += GO_CONV_WIDE, c += GO_CONV_WIDE) \
+            go_byte_conv_vectors_##kind(4, w, x, offset, groups, c); \
+        if (points > LANES_w) go_byte_conv_vectors_##kind(2, w, x, offset, groups, c); \
+        else if (points > 0) go_byte_conv_vectors_##kind(1, w, x, offset, groups, c); \
     }
 #define GO_CONV_CASE(count, kind) \
     case count + (GO_BYTE_ROWS > count ? 0 : 256): \
@@ -80,19 +85,6 @@ GO_INLINE void go_byte_conv_sums(const go_byte_conv *conv, int64_t rows, const c
     else
         for (int64_t j = 0; j < points; j += GO_BYTE_COLUMNS)
             go_byte_conv_panel_pairs(rows, w, x + j, offset, groups, c + j, c_step);
-}
-
-/* Packed weights, for each convolution: for each tile, its filters, group by group; then a filter of ones; the sums of
-   filters, and their sums of squares. The number of groups is that of a filter. */
-typedef struct {
-    int64_t groups, ones, sums, squares, whole; /* positions in numbers of 32 bits, and the size of a convolution */
-} go_byte_filters;
-
-GO_INLINE go_byte_filters go_byte_filters_of(int64_t filters, int64_t channels, int64_t height, int64_t width) {
-    const int size = go_group_size();
-    const int64_t groups = go_byte_sets(channels, size) * height * go_byte_words(channels, width, size);
-    const int64_t sums = (filters + 1) * groups;
-    return (go_byte_filters){groups, filters * groups, sums, sums + filters, sums + 2 * filters};
 }
 
 GO_INLINE size_t go_byte_filters_size(int64_t convs, int64_t filters, int64_t channels, int64_t height, int64_t width) {

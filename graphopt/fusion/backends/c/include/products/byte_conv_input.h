@@ -94,8 +94,8 @@ GO_INLINE void go_conv_planes_of_taps(const go_byte_conv *c, const char *from, i
 }
 
 #if GO_LEVEL == 4
-/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, over the beginnings of the next
-   rows. They are not copied to a padded row before, because loads wait for several smaller stores. */
+/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, which the next rows overwrite.
+   They are not copied to a padded row before, because loads wait for several smaller stores. */
 GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, int32_t fill, int32_t *to) {
     const __m512i one = _mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 3, 4, 0, 0);
     const __m512i two = _mm512_setr_epi32(0, 1, 2, 0, 2, 3, 4, 0, 4, 5, 6, 0, 6, 7, 8, 0);

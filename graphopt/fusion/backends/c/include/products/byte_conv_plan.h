@@ -9,10 +9,31 @@
 enum {
     GO_CONV_BLOCK = 4 * GO_BYTE_ROWS,    /* filters of a part */
     GO_CONV_BAND = 512,                  /* positions of a part, if rows are short */
+    GO_CONV_PITCH = LANES_w / 4,         /* least distance of rows with gaps between them */
     GO_CONV_WIDE = 2 * GO_BYTE_COLUMNS,  /* positions that are computed at once, at most */
     GO_CONV_PLANES = 1 << 14,            /* groups of the planes of a part that prepares its own */
     GO_CONV_FEW = 4                      /* filters of a convolution for which a part prepares its own planes */
 };
+
+/* The adjacent taps of a group of `size` numbers, and the groups of a filter's row, and of a filter. */
+GO_INLINE int64_t go_byte_along(int64_t channels, int size) { return channels == 1 ? size : 1; }
+GO_INLINE int64_t go_byte_words(int64_t channels, int64_t taps, int size) {
+    return go_ceil_div(taps, go_byte_along(channels, size));
+}
+GO_INLINE int64_t go_byte_sets(int64_t channels, int size) { return go_ceil_div(channels, size); }
+
+/* Packed weights, for each convolution: for each tile, its filters, group by group; then a filter of ones; the sums of
+   filters, and their sums of squares. The number of groups is that of a filter. */
+typedef struct {
+    int64_t groups, ones, sums, squares, whole; /* positions in numbers of 32 bits, and the size of a convolution */
+} go_byte_filters;
+
+GO_INLINE go_byte_filters go_byte_filters_of(int64_t filters, int64_t channels, int64_t height, int64_t width) {
+    const int size = go_group_size();
+    const int64_t groups = go_byte_sets(channels, size) * height * go_byte_words(channels, width, size);
+    const int64_t sums = (filters + 1) * groups;
+    return (go_byte_filters){groups, filters * groups, sums, sums + filters, sums + 2 * filters};
+}
 
 typedef struct {
     int x_type, w_type, type;
@@ -27,6 +48,7 @@ typedef struct {
     int size;                            /* numbers of a group */
     int64_t along;                       /* adjacent taps of a group */
     int64_t sets, groups;                /* of channels, and of products of a sum */
+    go_byte_filters layout;              /* of `packed` */
     int64_t phases[2], length[2], plane; /* of the planes of a set; their elements are groups */
     int32_t *input;                      /* planes of each image, convolution and set; or NULL */
     int64_t together;                    /* convolutions of a part, which prepares their planes if `input` is NULL */
@@ -43,13 +65,6 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
     c->out[axis] = go_conv_size(in, kernel, stride, dilation, before, after, same);
     c->pad[axis] = go_conv_pad(in, c->out[axis], kernel, stride, dilation, before, same);
 }
-
-/* The adjacent taps of a group of `size` numbers, and the groups of a filter's row, and of a filter. */
-GO_INLINE int64_t go_byte_along(int64_t channels, int size) { return channels == 1 ? size : 1; }
-GO_INLINE int64_t go_byte_words(int64_t channels, int64_t taps, int size) {
-    return go_ceil_div(taps, go_byte_along(channels, size));
-}
-GO_INLINE int64_t go_byte_sets(int64_t channels, int size) { return go_ceil_div(channels, size); }
 
 /* Groups of the planes of a set of channels. */
 GO_INLINE int64_t go_byte_conv_set(const go_byte_conv *c) { return c->phases[0] * c->phases[1] * c->plane; }
@@ -73,6 +88,7 @@ GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
     c->size = go_group_size();
     c->along = go_byte_along(c->channels, c->size);
     c->sets = go_byte_sets(c->channels, c->size);
+    c->layout = go_byte_filters_of(c->filters, c->channels, c->kernel[0], c->kernel[1]);
     const int64_t words = go_byte_words(c->channels, c->kernel[1], c->size), taps = c->kernel[0] * words;
     c->groups = c->sets * taps;
     for (int i = 0; i < 2; i++) {
@@ -80,6 +96,8 @@ GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
         c->phases[i] = go_least(c->stride[i], reach + 1);
         c->length[i] = c->out[i] + reach / c->stride[i];
     }
+    /* Bytes of the first row, written as a whole vector, are not to overwrite the sums of the second. */
+    if (c->length[1] > c->out[1] && c->length[1] < GO_CONV_PITCH) c->length[1] = GO_CONV_PITCH;
     c->plane = c->length[0] * c->length[1];
     c->rows = go_least(c->out[0], c->length[1] < GO_CONV_BAND ? GO_CONV_BAND / c->length[1] : 1);
     c->bands = go_ceil_div(c->out[0], c->rows);

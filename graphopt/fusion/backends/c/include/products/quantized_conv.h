@@ -5,7 +5,8 @@
    quantized numbers that the rounding of sums decides (vnni.h has the margin). */
 enum {
     GO_CONV_NORMS = 64,   /* products of a sum from which on the norms of inputs are computed rather than bounded */
-    GO_CONV_ELEMENTS = 8  /* sums in single precision that are computed at once */
+    GO_CONV_ELEMENTS = 8, /* sums in single precision that are computed at once */
+    GO_CONV_TERMS = 128   /* products whose operands are dequantized at once: a divisor of blocks, except of the last */
 };
 
 typedef struct {
@@ -14,6 +15,7 @@ typedef struct {
     const int32_t *bias;        /* of each filter, multiplied by bias_scale; or NULL */
     const float *float_bias;    /* of each filter, or NULL */
     float bias_scale, low, high; /* bounds of the result before it is quantized */
+    go_quantizer bounds;        /* with the same bounds */
     int64_t block;              /* products that are added before another sum begins */
     float reach, norm;          /* margin in units of norms and scales, and the largest norm of inputs */
     float *norms;               /* of the inputs at each position of an image and convolution; or NULL */
@@ -31,6 +33,13 @@ GO_NOINLINE int go_quantized_conv_plan(go_quantized_conv *p) {
     p->block = go_least(most, depth);
     const float roots = 1.5f * __builtin_sqrtf((float)p->block) + 2 * __builtin_sqrtf((float)depth / (float)p->block);
     p->reach = (2 + roots) * 0x1p-24f;
+    const int type = c->type;
+    const go_quantizer all = go_quantizer_of(go_byte_at(c->zero, 0, type), type);
+    /* Division and rounding are monotonic. */
+    const float low = __builtin_rintf(p->low / c->scale[0]), high = __builtin_rintf(p->high / c->scale[0]);
+    p->bounds.low = low > all.low ? low < all.high ? low : all.high : all.low;
+    p->bounds.high = high < all.high ? high > all.low ? high : all.low : all.high;
+    p->bounds.zero = all.zero;
     const int32_t below = zero - lowest, above = lowest + 255 - zero;
     p->norm = (float)(below > above ? below : above) * __builtin_sqrtf((float)depth);
     if (c->input == NULL || depth < GO_CONV_NORMS) return 1;
@@ -54,8 +63,7 @@ GO_NOINLINE void go_quantized_conv_norms(void *product, size_t index) {
     go_byte_conv *const c = &p->c;
     const int64_t band = (int64_t)index % c->bands, at = (int64_t)index / c->bands, top = band * c->rows;
     const int64_t points = (go_least(c->rows, c->out[0] - top) - 1) * c->length[1] + c->out[1];
-    const go_byte_filters layout = go_byte_filters_of(c->filters, c->channels, c->kernel[0], c->kernel[1]);
-    const char *const ones = (const char *)((const int32_t *)c->packed + layout.ones);
+    const char *const ones = (const char *)((const int32_t *)c->packed + c->layout.ones);
     const int32_t *const x = c->input + at * c->sets * go_byte_conv_set(c) + top * c->length[1];
     const int32_t zx = go_byte_conv_zero(c), depth = go_byte_conv_depth(c);
     float *const to = p->norms + go_quantized_conv_row(c, 0, at, top);
@@ -84,7 +92,6 @@ GO_NOINLINE void go_quantized_conv_norms(void *product, size_t index) {
 /* Elements of the result in single precision. */
 typedef struct {
     const go_quantized_conv *product;
-    go_quantizer bounds;
     const char *x; /* the channels of the convolution of an image */
     int64_t filter[GO_CONV_ELEMENTS], top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS]; /* positions of first taps */
     int8_t *to[GO_CONV_ELEMENTS];
@@ -105,48 +112,71 @@ GO_INLINE float go_conv_bias(const go_quantized_conv *p, int64_t filter) {
     return p->float_bias ? p->float_bias[filter] : 0;
 }
 
-/* `lanes` of the elements at once, of which at least one exists. */
-GO_INLINE void go_quantize_conv_lanes(const go_conv_elements *each, const int lanes) {
+/* Dequantized inputs of an element, for `count` products from the product `first` on. */
+GO_NOINLINE void go_conv_inputs(const go_conv_elements *each, int at, int64_t first, int64_t count, float *to) {
     const go_quantized_conv *const p = each->product;
     const go_byte_conv *const c = &p->c;
     const uint64_t height = (uint64_t)c->in[0], width = (uint64_t)c->in[1];
-    float total[GO_CONV_ELEMENTS] = {0}, sum[GO_CONV_ELEMENTS] = {0}, scale[GO_CONV_ELEMENTS];
-    int32_t zero[GO_CONV_ELEMENTS];
-    const char *w[GO_CONV_ELEMENTS], *plane = each->x;
-    int64_t top[GO_CONV_ELEMENTS], left[GO_CONV_ELEMENTS], k = 0, more = p->block;
-    for (int i = 0; i < lanes; i++) {
-        const int at = i < each->count ? i : 0;
-        const int64_t filter = each->filter[at];
-        w[i] = (const char *)p->weights + filter * go_byte_conv_depth(c);
-        scale[i] = c->w_scales[c->w_scales_vary ? filter : 0];
-        zero[i] = go_byte_at(c->w_zeros, c->w_zeros_vary ? filter : 0, c->w_type);
-        top[i] = each->top[at], left[i] = each->left[at];
+    const int64_t taps = c->kernel[0] * c->kernel[1];
+    const uint8_t *plane = (const uint8_t *)each->x + (uint64_t)(first / taps) * height * width;
+    if (taps == 1 && c->pad[0] == 0 && c->pad[1] == 0) {
+        plane += (uint64_t)each->top[at] * width + (uint64_t)each->left[at];
+        for (int64_t k = 0; k < count; k++, plane += height * width) to[k] = p->x_values[*plane];
+        return;
     }
-    for (int64_t channel = 0; channel < c->channels; channel++, plane += height * width)
-        for (int64_t y = 0; y < c->kernel[0]; y++)
-            for (int64_t x = 0; x < c->kernel[1]; x++, k++, more--) {
-                if (more == 0) {
-                    more = p->block;
-                    for (int i = 0; i < lanes; i++) total[i] += sum[i], sum[i] = 0;
-                }
-                GO_UNROLL for (int i = 0; i < lanes; i++) {
-                    const uint64_t row = (uint64_t)(top[i] + y * c->dilation[0]);
-                    const uint64_t column = (uint64_t)(left[i] + x * c->dilation[1]);
-                    const int inside = row < height && column < width;
-                    const float a = inside ? p->x_values[(uint8_t)plane[row * width + column]] : 0;
-                    sum[i] = go_multiply_add(a, (float)(go_byte_at(w[i], k, c->w_type) - zero[i]) * scale[i], sum[i]);
-                }
-            }
+    int64_t y = first % taps / c->kernel[1], x = first % c->kernel[1];
+    for (int64_t k = 0; k < count; k++) {
+        const uint64_t row = (uint64_t)(each->top[at] + y * c->dilation[0]);
+        const uint64_t column = (uint64_t)(each->left[at] + x * c->dilation[1]);
+        to[k] = row < height && column < width ? p->x_values[plane[row * width + column]] : 0;
+        if (++x < c->kernel[1]) continue;
+        x = 0;
+        if (++y < c->kernel[0]) continue;
+        y = 0, plane += height * width;
+    }
+}
+
+/* Dequantized weights of a filter in the same way. */
+GO_NOINLINE void go_conv_weights(const go_quantized_conv *p, int64_t filter, int64_t first, int64_t count, float *to) {
+    const go_byte_conv *const c = &p->c;
+    const char *const from = (const char *)p->weights + filter * go_byte_conv_depth(c) + first;
+    const int32_t zero = go_byte_at(c->w_zeros, c->w_zeros_vary ? filter : 0, c->w_type);
+    const float scale = c->w_scales[c->w_scales_vary ? filter : 0];
+    for (int64_t k = 0; k < count; k += LANES_w) {
+        const int left = count - k < LANES_w ? (int)(count - k) : LANES_w;
+        store_f32_w(to + k, i32_to_f32_w(go_bytes(from, k, left, c->w_type) - zero) * scale);
+    }
+}
+
+/* Computes the elements, of which there are `lanes` at most and one at least. */
+GO_INLINE void go_quantize_conv_lanes(const go_conv_elements *each, const int lanes) {
+    const go_quantized_conv *const p = each->product;
+    const int64_t depth = go_byte_conv_depth(&p->c);
+    float total[GO_CONV_ELEMENTS] = {0}, sum[GO_CONV_ELEMENTS] = {0};
+    float x[GO_CONV_ELEMENTS][GO_CONV_TERMS], w[GO_CONV_ELEMENTS][GO_CONV_TERMS];
+    for (int64_t first = 0; first < depth; first += GO_CONV_TERMS) {
+        const int64_t count = go_least(GO_CONV_TERMS, depth - first);
+        for (int i = 0; i < lanes; i++) {
+            const int at = i < each->count ? i : 0;
+            go_conv_inputs(each, at, first, count, x[i]);
+            go_conv_weights(p, each->filter[at], first, count, w[i]);
+        }
+        if (first % p->block == 0)
+            for (int i = 0; i < lanes; i++) total[i] += sum[i], sum[i] = 0;
+        for (int64_t k = 0; k < count; k++)
+            GO_UNROLL for (int i = 0; i < lanes; i++) sum[i] = go_multiply_add(x[i][k], w[i][k], sum[i]);
+    }
     for (int i = 0; i < each->count; i++) {
         const float result = total[i] + sum[i] + go_conv_bias(p, each->filter[i]);
-        *each->to[i] = go_quantize_one(&each->bounds, result / c->scale[0]);
+        *each->to[i] = go_quantize_one(&p->bounds, result / p->c.scale[0]);
     }
 }
 
 GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
     if (each->count > 4) go_quantize_conv_lanes(each, GO_CONV_ELEMENTS);
     else if (each->count > 2) go_quantize_conv_lanes(each, 4);
-    else if (each->count > 0) go_quantize_conv_lanes(each, 2);
+    else if (each->count > 1) go_quantize_conv_lanes(each, 2);
+    else if (each->count > 0) go_quantize_conv_lanes(each, 1);
     each->count = 0;
 }
 
@@ -166,14 +196,13 @@ GO_INLINE unsigned go_more(f32_w a, f32_w b) {
 #endif
 }
 
-/* Adds the elements of a filter whose lanes are in `near`; the first lane is position `j`. */
+/* Adds the elements of a filter whose lanes are in `near`; the first lane is position `j` of the block. */
 GO_NOINLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_block *b, int64_t filter, int64_t j,
                                       unsigned near, int8_t *to) {
     const go_byte_conv *const c = b->conv;
     for (; near; near &= near - 1) {
         const int lane = __builtin_ctz(near), at = each->count;
-        const int64_t row = (j + lane) / c->length[1], column = (j + lane) % c->length[1];
-        if (j + lane >= b->points || column >= c->out[1]) continue;
+        const int64_t row = (j + lane) / c->out[1], column = (j + lane) % c->out[1];
         each->filter[at] = filter, each->to[at] = to + lane;
         each->top[at] = (b->top + row) * c->stride[0] - c->pad[0];
         each->left[at] = column * c->stride[1] - c->pad[1];
@@ -186,13 +215,10 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
     const go_byte_conv *const c = b->conv;
     const go_quantized_conv *const p = (const go_quantized_conv *)c;
     const int64_t channels = (b->image * c->convs + b->at) * c->channels;
-    go_quantizer q = go_quantizer_of(go_byte_at(c->zero, 0, type), type);
-    /* Division and rounding are monotonic. */
-    const float low = __builtin_rintf(p->low / c->scale[0]), high = __builtin_rintf(p->high / c->scale[0]);
-    const go_quantizer all = q;
-    q.low = low > all.low ? low < all.high ? low : all.high : all.low;
-    q.high = high < all.high ? high > all.low ? high : all.low : all.high;
-    go_conv_elements uncertain = {.product = p, .bounds = q, .count = 0};
+    const go_quantizer q = p->bounds;
+    go_conv_elements uncertain; /* large */
+    uncertain.product = p, uncertain.count = 0;
+    (void)type;
     uncertain.x = (const char *)c->x + channels * c->in[0] * c->in[1];
     const float *const norms = p->norms ? p->norms + go_quantized_conv_row(c, b->image, b->at, b->top) : NULL;
     for (int64_t i = 0; i < b->count; i++) {
@@ -204,16 +230,20 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
         const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
         /* Besides, roundings move numbers that are not bounded by 8 units of them and of their parts. */
         const float certain = 0.5f - (256 + 2 * __builtin_fabsf(bias)) * 0x1p-21f - (norms ? 0 : p->norm * reach);
-        for (int64_t j = 0; j < b->points; j += LANES_w) {
-            const f32_w y = i32_to_f32_w(go_byte_conv_exact(b, &f, values, j)) * scale + bias;
-            const f32_w bounded = go_bounded(&q, y), rounded = round_even_w(bounded);
-            f32_w most = splat_f32_w(certain);
-            if (norms) most = fma_w(load_f32_w(norms + j), splat_f32_w(-reach), most);
-            int8_t *const to = (int8_t *)values + j; /* behind what is still read */
-            store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
-            const unsigned near = go_more(abs_f32_w(bounded - rounded), most);
-            if (__builtin_expect(near != 0, 0)) go_conv_add_elements(&uncertain, b, f.number, j, near, to);
-        }
+        for (int64_t row = 0; row < b->rows; row++)
+            for (int64_t j = 0; j < b->width; j += LANES_w) {
+                const int64_t from = row * b->pitch + j, at = row * b->width + j;
+                const f32_w y = i32_to_f32_w(go_byte_conv_exact(b, &f, values, from)) * scale + bias;
+                const f32_w bounded = go_bounded(&q, y), rounded = round_even_w(bounded);
+                f32_w most = splat_f32_w(certain);
+                if (norms) most = fma_w(load_f32_w(norms + from), splat_f32_w(-reach), most);
+                int8_t *const to = (int8_t *)values + at; /* behind what is still read */
+                store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
+                unsigned near = go_more(abs_f32_w(bounded - rounded), most);
+                if (__builtin_expect(near == 0, 1)) continue;
+                if (b->width - j < LANES_w) near &= (1u << (b->width - j)) - 1;
+                go_conv_add_elements(&uncertain, b, f.number, at, near, to);
+            }
     }
     go_quantize_conv_elements(&uncertain);
 }
