@@ -211,7 +211,8 @@ def test_sums_of_the_largest_bytes_do_not_saturate(convolutions: Any, level: int
         ("ii", 16, 1, True),
         ("ui", 16, 1, False),
         ("ui", 3, 1, True),
-        ("uu", 16, 2, False),
+        ("ui", 16, 2, True),
+        ("uu", 16, 16, False),
     ],
 )
 def test_convolutions_that_onnxruntime_computes_near_the_peak_are_left_to_it(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fusion.backends.c.runtime.samples import compiled
+from tests.fusion.templates.byte_results import kernel_count
 from tests.fusion.test_low_bit_products import Compiled, Model
 from tests.fuzz.kernels.batches import cpu_levels
 
@@ -104,3 +105,31 @@ def test_convolutions_between_quantizers_are_bit_identical(
             assert (apart > 0).mean() < 1e-3 if apart.size else True
     for name, values in convolutions.run(feeds, level, 2).items():
         assert values.tobytes() == single[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "channels", "group", "size", "is_taken"),
+    [
+        ("ui", 3, 1, 8, True),
+        ("ui", 16, 1, 8, False),
+        ("uu", 64, 1, 8, True),
+        ("uu", 128, 1, 8, False),
+        ("ii", 128, 1, 8, True),
+        ("ui", 16, 4, 8, True),
+        ("ui", 16, 16, 16, False),
+        ("uu", 16, 16, 16, True),
+        ("uu", 16, 16, 8, False),
+    ],
+)
+def test_convolutions_that_onnxruntime_computes_faster_are_left_to_it(
+    kinds: str, channels: int, group: int, size: int, is_taken: bool
+) -> None:
+    m = Model()
+    x, w = (_TYPES[kind] for kind in kinds)
+    scale = m.constant(np.float32(0.02))
+    inputs = [m.node("DequantizeLinear", [m.input("x", x, 1, channels, size, size), scale], "dx")]
+    weights = m.constant(m.bytes(kinds[1], 16, channels // group, 3, 3))
+    inputs.append(m.node("DequantizeLinear", [weights, scale], "dw"))
+    y = m.node("Conv", inputs, "y", group=group, pads=[1, 1, 1, 1])
+    m.output(m.node("QuantizeLinear", [y, scale, m.constant(w(3))], "q"), w)
+    assert kernel_count(m) == int(is_taken)

@@ -94,7 +94,7 @@ GO_INLINE void go_conv_planes_of_taps(const go_byte_conv *c, const char *from, i
 }
 
 #if GO_LEVEL == 4
-/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, which the next rows overwrite.
+/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, and overwritten by the next.
    They are not copied to a padded row before, because loads wait for several smaller stores. */
 GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, int32_t fill, int32_t *to) {
     const __m512i one = _mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 3, 4, 0, 0);

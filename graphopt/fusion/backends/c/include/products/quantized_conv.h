@@ -112,27 +112,28 @@ GO_INLINE float go_conv_bias(const go_quantized_conv *p, int64_t filter) {
     return p->float_bias ? p->float_bias[filter] : 0;
 }
 
+/* The position in a plane of the input of a tap of an element, or -1 for padding. */
+GO_INLINE int64_t go_conv_tap(const go_conv_elements *each, int at, int64_t y, int64_t x) {
+    const go_byte_conv *const c = &each->product->c;
+    const int64_t row = each->top[at] + y * c->dilation[0], column = each->left[at] + x * c->dilation[1];
+    const int inside = row >= 0 && row < c->in[0] && column >= 0 && column < c->in[1];
+    return inside ? row * c->in[1] + column : -1;
+}
+
 /* Dequantized inputs of an element, for `count` products from the product `first` on. */
 GO_NOINLINE void go_conv_inputs(const go_conv_elements *each, int at, int64_t first, int64_t count, float *to) {
     const go_quantized_conv *const p = each->product;
-    const go_byte_conv *const c = &p->c;
-    const uint64_t height = (uint64_t)c->in[0], width = (uint64_t)c->in[1];
-    const int64_t taps = c->kernel[0] * c->kernel[1];
-    const uint8_t *plane = (const uint8_t *)each->x + (uint64_t)(first / taps) * height * width;
-    if (taps == 1 && c->pad[0] == 0 && c->pad[1] == 0) {
-        plane += (uint64_t)each->top[at] * width + (uint64_t)each->left[at];
-        for (int64_t k = 0; k < count; k++, plane += height * width) to[k] = p->x_values[*plane];
-        return;
-    }
-    int64_t y = first % taps / c->kernel[1], x = first % c->kernel[1];
+    const int64_t height = p->c.kernel[0], width = p->c.kernel[1], taps = height * width;
+    const int64_t step = p->c.in[0] * p->c.in[1];
+    const uint8_t *plane = (const uint8_t *)each->x + first / taps * step;
+    int64_t tap = first % taps, position[GO_CONV_TERMS];
+    const int few = taps <= GO_CONV_TERMS;
+    for (int64_t y = 0; few && y < height; y++)
+        for (int64_t x = 0; x < width; x++) position[y * width + x] = go_conv_tap(each, at, y, x);
     for (int64_t k = 0; k < count; k++) {
-        const uint64_t row = (uint64_t)(each->top[at] + y * c->dilation[0]);
-        const uint64_t column = (uint64_t)(each->left[at] + x * c->dilation[1]);
-        to[k] = row < height && column < width ? p->x_values[plane[row * width + column]] : 0;
-        if (++x < c->kernel[1]) continue;
-        x = 0;
-        if (++y < c->kernel[0]) continue;
-        y = 0, plane += height * width;
+        const int64_t near = few ? position[tap] : go_conv_tap(each, at, tap / width, tap % width);
+        to[k] = near >= 0 ? p->x_values[plane[near]] : 0;
+        if (++tap == taps) tap = 0, plane += step;
     }
 }
 
