@@ -24,13 +24,13 @@ def require_backend(device: Device) -> None:
     backend.describe_compiler(config.current().compiler)
 
 
-def kernel_levels(bench: Bench) -> tuple[int, ...] | None:
-    """The CPU levels of kernels: one in a rehearsal, to save time."""
-    backend = backend_for(bench.device)
-    return backend.levels()[-1:] if bench.is_rehearsal and backend is not None else None
+def kernel_levels(device: Device) -> tuple[int, ...] | None:
+    """The CPU levels of kernels: one, to save time; libraries for GPUs contain kernels for CPUs, too."""
+    backend = backend_for(device)
+    return None if backend is None else backend.levels()[-1:] or None
 
 
 def native_model(model: onnx.ModelProto, bench: Bench) -> Native:
     """The model after ``fuse-groups``, and a library with its kernels for the device."""
-    (found,) = natives([model], "fuse-groups", bench.scratch, bench.device, kernel_levels(bench))
+    (found,) = natives([model], "fuse-groups", bench.scratch, bench.device, kernel_levels(bench.device))
     return found

@@ -13,15 +13,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from benchmarks.gpu_check import schedule
+from benchmarks.gpu_check import device_copy, schedule
 from benchmarks.gpu_check.plan import SECTIONS
 from benchmarks.gpu_check.report import Report
 from benchmarks.gpu_check.rows import Column, Row, table
-from benchmarks.gpu_check.running import alternate, complaint, error
-from benchmarks.gpu_check.section import Bench, Outcome, Section
-from graphopt.ort.devices import probe_cuda
+from benchmarks.gpu_check.running import Variant, alternate, complaint, error
+from benchmarks.gpu_check.section import Bench, NotApplicable, Outcome, Section
+from graphopt.ort.devices import CPU, Device, probe_cuda
+from graphopt.ort.session_options import SessionChoice
+from graphopt.timing.alternating_runs import Setup
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -210,6 +213,55 @@ def test_runs_take_turns() -> None:
     times = alternate({name: lambda name=name: calls.append(name) for name in ("a", "b")}, 0.0)  # type: ignore[misc]
     assert set(times) == {"a", "b"} and {len(found) for found in times.values()} == {5}
     assert {"ab", "ba"} <= {one + two for one, two in pairwise(calls)}
+
+
+class Driver:
+    """A driver that records copies; all other functions succeed."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self._status = status
+
+    def __getattr__(self, name: str):
+        def call(*arguments):
+            size = arguments[2].value if name.startswith("cuMemcpyDtoD") else 0
+            self.calls.append((name, size))
+            return self._status
+
+        return call
+
+
+def test_copies_on_cuda_are_queued_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, made = Driver(), onnxruntime.OrtValue.ortvalue_from_numpy
+    monkeypatch.setattr(device_copy.ctypes, "CDLL", lambda path: driver)
+    monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_numpy", lambda array, *device: made(array))
+    copy = device_copy.copier(Device("cuda"), 4096)
+    driver.calls.clear()
+    copy(2)
+    assert driver.calls == [("cuMemcpyDtoDAsync_v2", 4096)] * 2 + [("cuCtxSynchronize", 0)]
+    monkeypatch.setattr(device_copy.ctypes, "CDLL", lambda path: Driver(status=100))
+    with pytest.raises(NotApplicable, match="cuInit failed with CUDA error 100"):
+        device_copy.copier(Device("cuda"), 4096)
+
+
+def test_a_variant_has_its_options_and_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[Setup] = []
+    monkeypatch.setattr(Setup, "session", lambda self, *_, **__: created.append(self))
+    choice = SessionChoice(libraries=("kernels.so",))
+    for variant, tf32 in (
+        (Variant(b""), True),
+        (Variant(b"", choice), False),
+        (Variant(b"", provider_options={"enable_cuda_graph": "1"}), False),
+    ):
+        variant.session(Device("cuda"), tf32=tf32)
+    Variant(b"").session(CPU, tf32=False)
+    assert [setup.provider_options for setup in created] == [
+        {"use_tf32": "1"},
+        {"use_tf32": "0"},
+        {"use_tf32": "0", "enable_cuda_graph": "1"},
+        {},
+    ]
+    assert [dict(setup.choices) for setup in created] == [{}, {"": choice}, {}, {}]
 
 
 def test_columns_without_figures_are_omitted() -> None:

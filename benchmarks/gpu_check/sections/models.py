@@ -123,7 +123,7 @@ def _optimized(bench: Bench, case: Case, name: str, fuser: str) -> Variant:
     if fuser != "native":
         return Variant(path)
     settings = config.current()
-    library = common_library([model], settings, bench.device, kernel_levels(bench))
+    library = common_library([model], settings, bench.device, kernel_levels(bench.device))
     if library is None:
         raise NotApplicable("it has no groups")
     if library.path is None:

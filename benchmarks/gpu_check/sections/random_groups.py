@@ -69,7 +69,9 @@ def examine(graphs: Mapping[str, RandomGraph], bench: Bench) -> Outcome:
         if backend.features.unsupported_part(kernel) is None
     }
     store, compiler = Store(bench.scratch), config.current().compiler
-    library = backend.build(list(kernels.values()), store, compiler=compiler, levels=kernel_levels(bench))
+    library = backend.build(
+        list(kernels.values()), store, compiler=compiler, levels=kernel_levels(bench.device)
+    )
     choice = SessionChoice(libraries=(str(library),))
     faults: list[str] = []
     compared = 0
