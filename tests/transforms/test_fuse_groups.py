@@ -295,3 +295,18 @@ def test_masked_attention_of_halves_is_not_fused_before_native_kernels() -> None
 def test_masked_attention_is_fused_without_native_kernels() -> None:
     fused_model, _ = graphopt.optimize(parse(ATTENTION), pipeline="O3", verify=False)
     assert "MultiHeadAttention" in ops(fused_model.graph)
+
+
+@pytest.mark.parametrize("copy", ["Identity(a)", "Neg(x)"])
+def test_kernel_has_the_outputs_of_a_function_without_aliases(copy: str) -> None:
+    model, groups = fused(f"""aliases (float[N,64] x, float[64,64] w)
+        => (float[N,64] y, float[N,64] z, float[N,64] p) {{
+        a = Neg(x)
+        y = Sigmoid(a)
+        c = {copy}
+        z = Add(c, y)
+        p = MatMul(c, w)
+    }}""")
+    read = groups_of(ir.from_proto(ir.to_proto(model)))
+    assert ["Neg", "Sigmoid", "Add"] in [ops(group.function) for group in groups]
+    assert [group.kernel for group in groups] == [group.kernel for group in read]

@@ -124,7 +124,8 @@ def make_groups(
         if known is None:
             cx.edit.rename_function(function, [call], name)
             lowered, kernel = policy.kernels[group]
-            if lowered == signature:
+            # Without the copies and repeated computations of a group, its values may have another order.
+            if lowered == signature and set(group.nodes) <= set(function):
                 note_kernel(function, kernel)
         else:
             cx.edit.redirect(call, known)
