@@ -83,7 +83,7 @@ def cuda_provider(kernels: Sequence[HostedKernel], images: Sequence[Sequence[Ima
     """
     files: dict[str, str | bytes] = dict(runtime_files())
     files["device_kernels.c"] = host_text(kernels)
-    files["images.c"] = _images_text(len(kernels))
+    files["images.c"] = "".join(f"{line}\n" for line in _images_lines(images))
     for number, row in enumerate(images):
         files |= {_file(number, place): image.code for place, image in enumerate(row)}
     lines = [
@@ -159,11 +159,6 @@ def _file(number: int, place: int) -> str:
     return f"image{number}_{place}.bin"
 
 
-def _images_text(kernels: int) -> str:
-    """The C file with the code of all images; ``.incbin`` of the assembler is faster than arrays in C."""
-    return "\n".join(_images_lines(kernels)) + "\n"
-
-
 _IMAGE = """\
 #define GO_IMAGE(name, file) \\
   __asm__(".pushsection .rodata\\n.balign 64\\n.hidden " #name "\\n.globl " #name "\\n" \\
@@ -171,10 +166,16 @@ _IMAGE = """\
   extern const unsigned char name[];"""
 
 
-def _images_lines(kernels: int) -> Iterator[str]:
+def _images_lines(images: Sequence[Sequence[Image]]) -> Iterator[str]:
+    """The C file with the code of all images; ``.incbin`` of the assembler is faster than arrays in C.
+
+    It has a digest of the code, because compilers with a cache, such as zig, ignore changes of the files that
+    ``.incbin`` reads.
+    """
+    yield f"/* {key_of(*(image.code for row in images for image in row))} */"
     yield '#include "device.h"'
     yield _IMAGE
-    places = [(number, place) for number in range(len(TARGETS)) for place in range(kernels)]
+    places = [(number, place) for number, row in enumerate(images) for place in range(len(row))]
     for number, place in places:
         yield f'GO_IMAGE(go_image_{number}_{place}, "{_file(number, place)}")'
     names = ", ".join(f"go_image_{number}_{place}" for number, place in places)

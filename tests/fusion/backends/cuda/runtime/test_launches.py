@@ -46,6 +46,11 @@ def test_library_has_operators_for_both_devices(fakes: Fakes, path: Path) -> Non
         assert opened.pairs(SUMS) == []
 
 
+def test_equal_kernels_build_equal_bytes(tmp_path: Path) -> None:
+    first, second = (library(HOSTED, tmp_path / name, "libcuda.so.1").read_bytes() for name in ("a", "b/c"))
+    assert first == second and str(tmp_path).encode() not in first
+
+
 def test_launch_has_grid_block_and_arguments(fakes: Fakes, path: Path) -> None:
     device = Device()
     fakes.run_by(device)
