@@ -35,18 +35,35 @@ def _with_nested(node: ir.Node) -> list[ir.Node]:
 
 
 def _expand(node: ir.Node, cx: Context) -> list[ir.Node]:
-    """Replace ``node`` by the function that the standard defines for it; none without one."""
+    """Replace ``node`` by the function that the standard defines for it; none without one.
+
+    The function may import an older opset. Its nodes are nodes of the model's opset here, because onnx-ir has
+    one opset per graph; kernels of both versions rarely differ.
+    """
     kinds = [None if value is None else _kind(value, cx) for value in node.inputs]
     if any(value is not None and kind is None for value, kind in zip(node.inputs, kinds, strict=True)):
         return []
     standard = ir.standard_function(node, cx.version(node), kinds)
-    if standard is None or standard.outputs != list(range(len(standard.outputs))):
+    if standard is None:
         return []
-    cx.edit.add_function(standard.function)
-    try:
-        return [] if ir.inline_obstacle(cx.edit, node) else ir.inline_call(cx.edit, node)
-    finally:
-        cx.edit.remove_function(standard.function)
+    function = standard.function
+    omitted = [None] * (len(function.inputs) - len(node.inputs))
+    copier = ir.Cloner(
+        dict(zip(function.inputs, (*node.inputs, *omitted), strict=True)),
+        {**dict.fromkeys(function.attributes), **node.attributes},
+        value_name=cx.edit.fresh_name,
+        node_name=cx.edit.fresh_node_name,
+        declarations=False,
+        origin=lambda _: ir.origins(node),
+    )
+    made = copier.nodes(function.graph)
+    cx.edit.insert_before(node, made)
+    for index, formal in zip(standard.outputs, function.outputs, strict=True):
+        result = copier.value(formal)
+        if index < len(node.outputs) and result is not None:
+            cx.edit.replace(node.outputs[index], result)
+    cx.edit.remove(node)
+    return made
 
 
 def _kind(value: ir.Value, cx: Context) -> ir.TensorKind | None:

@@ -52,6 +52,11 @@ def _integer(node: ir.Node, name: str) -> int:
     return 0 if attribute is None else attribute.as_int()
 
 
+def _last_index(node: ir.Node) -> str | None:
+    is_last = _integer(node, "select_last_index")
+    return f"CUDA's {node.op_type} selects the first index of equal elements" if is_last else None
+
+
 def _transposed_convolution(node: ir.Node) -> str | None:
     pads = node.attributes.get("pads")
     if pads is not None:
@@ -68,5 +73,6 @@ def _transposed_convolution(node: ir.Node) -> str | None:
 
 _CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
     **dict.fromkeys(_ACTIVATIONS, _recurrence),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _last_index),
     "ConvTranspose": _transposed_convolution,
 }

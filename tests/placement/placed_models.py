@@ -12,7 +12,7 @@ def _list(count: int) -> str:
 
 _HEADER = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "own" : 1]>'
 _CONSTANTS = f"""
-    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, float half = {{0.5}},
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, float half = {{0.5}}, float16 tiny = {{0}},
      float scale = {{0.5}}, uint8 point = {{0}}, int32 low = {{0}}, float[4, 4] square = {_list(16)},
      float[1, 32, 4] w = {_list(128)}, float[1, 32, 8] r = {_list(256)}, float[1, 24, 4] wg = {_list(96)},
      float[1, 24, 8] rg = {_list(192)}, float[2, 2, 3, 3] filters = {_list(36)}>
@@ -105,6 +105,10 @@ _MODELS: dict[str, tuple[str, str]] = {
     "an LSTM with coupled gates": (_SERIES, "y = LSTM<hidden_size = 8, input_forget = 1>(x, w, r)"),
     "a GRU": (_SERIES, "y = GRU<hidden_size = 8>(x, wg, rg)"),
     "a GRU of cuDNN": (_SERIES, "y = GRU<hidden_size = 8, linear_before_reset = 1>(x, wg, rg)"),
+    "the last of equal elements": (
+        "(float[N, 4] x) => (int64[N, 1] y)",
+        "a = Relu(x) b = ArgMax<axis = 1, select_last_index = 1>(a) y = Neg(b)",
+    ),
     "padding of a transposed convolution": (
         _IMAGE,
         "a = Relu(x) b = ConvTranspose<pads = [1, 0, 0, 1]>(a, filters) y = Relu(b)",
@@ -138,7 +142,11 @@ _MODELS: dict[str, tuple[str, str]] = {
         "a = ai.onnx.ml.Scaler<offset = [0.0], scale = [2.0]>(x) y = Relu(a)",
     ),
     "a function of the model": (_SQUARE, "y = own.scaled(x)"),
-    "a function of the standard": (_MATRIX, "y = HardSwish(x)"),
+    "a function of the standard with a kernel": (_MATRIX, "y = HardSwish(x)"),
+    "functions of the standard": (
+        "(float[N, 4] x) => (float16[N, 4] y)",
+        "a = Relu(x) b = CastLike(a, tiny) y = Relu(b)",
+    ),
 }
 NAMES = tuple(_MODELS)
 

@@ -111,6 +111,11 @@ def test_presets_keep_promoted_nodes(name: str) -> None:
             "(float[N, 4] x) => (int32[K] y)",
             "s = Shape(x) i = Cast<to = 6>(s) y = Clip(i, low)",
         ),
+        # the provider refuses an attribute
+        (
+            "(int32[N, 4] x) => (int64[N, 1] y)",
+            "a = Neg(x) b = ArgMax<axis = 1, select_last_index = 1>(a) y = Neg(b)",
+        ),
         # no wider type has a kernel
         ("(int64[N, 4] x) => (int64[M, K] y)", "a = Neg(x) b = Pad(a, pads) y = Neg(b)"),
     ],

@@ -16,6 +16,7 @@ from graphopt.passes.base import Pass
 from graphopt.placement.kernel_lookup import Call, call_of
 from graphopt.placement.partition import PartitionedGraph, partition
 from graphopt.placement.prediction import Cause
+from graphopt.placement.refusals import refusal
 from graphopt.placement.value_types import types_of
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -67,7 +68,7 @@ class PromoteTypes(Pass):
 
 def _promotion(node: ir.Node, cx: Context) -> dict[str, _T] | None:
     """The wider types, by type parameter, with which the device has a kernel for ``node``."""
-    if node.domain or node.op_type not in _OPERATORS:
+    if node.domain or node.op_type not in _OPERATORS or refusal(node) is not None:
         return None
     call = call_of(node, cx.version(node), types_of(node, cx))
     schema = call.schema
