@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import onnx
+
 import graphopt
 from benchmarks.gpu_check.example_models import Case, cases
 from benchmarks.gpu_check.native import kernel_levels, require_backend
@@ -28,7 +30,7 @@ from graphopt import config
 from graphopt.errors import NoCompiler, RuntimeFailure
 from graphopt.fusion.kernel_library import common_library
 from graphopt.ort.session_options import SessionChoice
-from graphopt.specialization.cuda_graphs.obstacles import obstacles
+from graphopt.specialization.cuda_graphs.obstacles import copy_in, obstacles
 from graphopt.timing import ratios
 
 ORIGINAL, TWIN, BUILTIN, NATIVE, GRAPH = "original", "original again", "-O3", "native", "CUDA graph"
@@ -75,20 +77,13 @@ def _measure(bench: Bench, name: str, make: Callable[[], Case]) -> Outcome:
     race = _Race(bench, case, on_cpu(case.path, case.feeds))
     plain = Variant(case.path)
     optimized: dict[str, Variant] = {}
-
-    def best() -> Variant:
-        """The variant that is captured: with kernels, if there are any."""
-        for key in (NATIVE, BUILTIN):
-            if key in race.runs:
-                return _captured(optimized[key], bench)
-        raise NotApplicable("no optimized model runs")
-
+    job = _Job(bench, case, name)
     race.enter(ORIGINAL, lambda: plain)
     if ORIGINAL in race.runs:
         race.runs[TWIN] = BoundSession(plain, case.feeds, race.expected, bench.device)
-    race.enter(BUILTIN, lambda: optimized.setdefault(BUILTIN, _optimized(bench, case, name, "builtin")))
-    race.enter(NATIVE, lambda: optimized.setdefault(NATIVE, _optimized(bench, case, name, "native")))
-    race.enter(GRAPH, best)
+    race.enter(BUILTIN, lambda: optimized.setdefault(BUILTIN, job.optimized("builtin")))
+    race.enter(NATIVE, lambda: optimized.setdefault(NATIVE, job.optimized("native")))
+    race.enter(GRAPH, lambda: job.captured("native" if NATIVE in race.runs else "builtin"))
     figures = {f"error {key}": value for key, value in race.errors.items()}
     figures |= {"nodes": count_nodes(case.path)}
     figures |= {f"nodes {key}": count_nodes(variant.path) for key, variant in optimized.items()}
@@ -114,29 +109,64 @@ def _timed(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str
     return figures
 
 
-def _optimized(bench: Bench, case: Case, name: str, fuser: str) -> Variant:
-    if fuser == "native":
-        require_backend(bench.device)
-    model, _report = graphopt.optimize(case.path, device=str(bench.device).lower(), fuser=fuser, verify=False)
-    path = bench.scratch / f"{name.replace(' ', '_')}.{fuser}.onnx"
-    graphopt.save(model, path)
-    if fuser != "native":
-        return Variant(path)
-    settings = config.current()
-    library = common_library([model], settings, bench.device, kernel_levels(bench.device))
-    if library is None:
-        raise NotApplicable("it has no groups")
-    if library.path is None:
-        raise RuntimeFailure("; ".join(library.remarks))
-    return Variant(path, SessionChoice(libraries=(str(library.path),)))
+@dataclass(frozen=True)
+class _Job:
+    """Optimizes one model for the device."""
+
+    bench: Bench
+    case: Case
+    name: str
+
+    def optimized(self, fuser: str, dims: Mapping[str, int] | None = None) -> Variant:
+        """The model after the passes of ``fuser``, with a library of its kernels."""
+        device = self.bench.device
+        if fuser == "native":
+            require_backend(device)
+        model, _report = graphopt.optimize(
+            self.case.path, device=str(device).lower(), fuser=fuser, dims=dict(dims or {}), verify=False
+        )
+        words = [self.name.replace(" ", "_"), fuser, *(["static"] if dims else []), "onnx"]
+        path = self.bench.scratch / ".".join(words)
+        graphopt.save(model, path)
+        if fuser != "native":
+            return Variant(path)
+        library = common_library([model], config.current(), device, kernel_levels(device))
+        if library is None:
+            raise NotApplicable("it has no groups")
+        if library.path is None:
+            raise RuntimeFailure("; ".join(library.remarks))
+        return Variant(path, SessionChoice(libraries=(str(library.path),)))
+
+    def captured(self, fuser: str) -> Variant:
+        """The optimized model for the shapes of the inputs, which a graph fixes anyway, with CUDA graphs.
+
+        Raises:
+            NotApplicable: they are off, for the first of the reasons.
+        """
+        device = self.bench.device
+        if not device.capabilities.captures_graphs:
+            raise NotApplicable(f"the {device} has none")
+        variant = self.optimized(fuser, sizes_of(self.case))
+        reason = next(obstacles(graphopt.load_model(variant.path), device), None)
+        if reason is not None:
+            raise NotApplicable(reason)
+        captured = Variant(variant.path, variant.choice, {"enable_cuda_graph": "1"})
+        try:
+            captured.session(device)
+        except RuntimeFailure as failure:
+            copied = copy_in(graphopt.load_model(variant.path), device)
+            raise NotApplicable(copied or f"onnxruntime refuses them: {failure.message}") from failure
+        return captured
 
 
-def _captured(variant: Variant, bench: Bench) -> Variant:
-    """The variant with CUDA graphs; raises NotApplicable with the first reason why they are off."""
-    reason = next(obstacles(graphopt.load_model(variant.model), bench.device), None)
-    if reason is not None:
-        raise NotApplicable(reason)
-    return Variant(variant.model, variant.choice, {"enable_cuda_graph": "1"})
+def sizes_of(case: Case) -> dict[str, int]:
+    """The sizes of the dynamic dims of the inputs of ``case``, by name."""
+    found: dict[str, int] = {}
+    for port in onnx.load(case.path, load_external_data=False).graph.input:
+        if port.name in case.feeds:
+            sizes = zip(port.type.tensor_type.shape.dim, case.feeds[port.name].shape, strict=True)
+            found |= {dim.dim_param: size for dim, size in sizes if dim.dim_param}
+    return found
 
 
 SECTION = Section(

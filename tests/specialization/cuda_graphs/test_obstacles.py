@@ -17,6 +17,12 @@ PLAIN = "g (float[N,4] x) => (float[N,4] y) { a = Relu(x)\n y = Exp(a) }"
     [
         (PLAIN, None),
         (
+            """g (float[N,2,4] x, float[N,2,4] k) => (float[N,2,4] y, float[N,2,4] z) <float[4] s = {1, 1, 1, 1}> {
+               y, mean, deviation, z = com.microsoft.SkipSimplifiedLayerNormalization<epsilon = 1e-5>(x, k, s)
+            }""",
+            None,
+        ),
+        (
             """g (bool c, float[2] x) => (float[2] y) {
                [choice] y = If (c) <then_branch = a () => (float[2] p) { p = Exp(x) }, else_branch = b () => (float[2] q) { q = Relu(x) }>
             }""",

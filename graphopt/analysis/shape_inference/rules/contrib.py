@@ -120,17 +120,19 @@ def matmul_to_float(node: NodeFacts) -> Fact:
 
 @contrib_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def skip_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """Outputs: the result, two statistics that no kernel returns, the sum of input, skip and bias."""
-    statistics = Fact(ir.DataType.FLOAT)
+    """Outputs: the result, two statistics of rows that no kernel returns, the sum of input, skip and bias."""
+    shape = node.shape(0)
+    statistics = Fact(ir.DataType.FLOAT, (*shape[:-1], 1) if shape else None)
     return [node.like(0), statistics, statistics, node.like(0)]
 
 
 @contrib_rule("EmbedLayerNormalization")
 def embed_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """[batch, sequence, hidden], and a mask index."""
+    """[batch, sequence, hidden], the mask index [batch], and the sum of embeddings."""
     ids, table = node.shape(0), node.shape(2)
     shape = (*ids, table[1]) if ids is not None and table is not None else None
-    return [Fact(node.dtype(2), shape), Fact(ir.DataType.INT32), Fact(node.dtype(2), shape)]
+    index = Fact(ir.DataType.INT32, ids[:1] if ids else None)
+    return [Fact(node.dtype(2), shape), index, Fact(node.dtype(2), shape)]
 
 
 @contrib_rule("Attention", "QAttention")
