@@ -38,7 +38,7 @@ def match_of(model: ir.Model, expected: bool = True) -> Match:
     nodes = tuple(node for node in model.graph if node.op_type != "Constant")
     first = next(node for node in nodes)
     return Match(
-        "t", nodes, tuple(first.inputs), (nodes[-1].outputs[0],), Nothing(), lambda match, cx: expected
+        "conv", nodes, tuple(first.inputs), (nodes[-1].outputs[0],), Nothing(), lambda match, cx: expected
     )
 
 
@@ -101,6 +101,63 @@ def test_constant_matrices_with_and_without_an_epilogue() -> None:
 def test_products_of_few_rows_may_have_many_columns(rows: str, columns: int, is_kernel: bool) -> None:
     shapes = f"float[{rows},1024] x, float[1024,{columns}] w"
     model = parse(f"g ({shapes}) => (float[{rows},{columns}] y) {{ y = MatMul(x, w) }}")
+    with context_for(model) as cx:
+        (match,) = matches(next(iter(model.graph)), cx)
+        assert match.is_faster is not None and match.is_faster(match, cx) is is_kernel
+
+
+def attention_of(
+    op: str, q: str, past: str = "", attributes: str = "", mask: str = "", heads: int = 2
+) -> str:
+    """Attention of two heads of keys with 16 elements."""
+    inputs = f"float[1,{q},{16 * heads}] q, float[1,{q},32] k, float[1,{q},32] v"
+    outputs, names = f"float[1,{q},{16 * heads}] y", "y"
+    operands = "q, k, v"
+    if op == "MultiHeadAttention":
+        attributes = f"num_heads = {heads}{attributes}"
+        operands += ", , " + (", m" if mask else ", " if past else "")
+    elif op == "Attention":
+        attributes = f"q_num_heads = {heads}, kv_num_heads = 2{attributes}"
+        operands += ", m" if mask else ", " if past else ""
+    else:
+        attributes = f"num_heads = {heads}, kv_num_heads = 2"
+    inputs += f", float[1,1,{mask}] m" * bool(mask)
+    if past or op == "GroupQueryAttention":
+        inputs += f", float[1,2,{past},16] pk, float[1,2,{past},16] pv" if past else ""
+        operands += ", pk, pv" if past else ", , "
+        outputs, names = f"{outputs}, float[1,2,T,16] ok, float[1,2,T,16] ov", "y, ok, ov"
+    if op == "GroupQueryAttention":
+        inputs, operands = f"{inputs}, int32[1] used, int32 total", f"{operands}, used, total"
+    domain = "" if op == "Attention" else "com.microsoft."
+    return f"g ({inputs}) => ({outputs}) {{ {names} = {domain}{op} <{attributes}> ({operands}) }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kernel"),
+    [
+        (attention_of("MultiHeadAttention", "64"), True),
+        (attention_of("MultiHeadAttention", "128"), False),
+        (attention_of("MultiHeadAttention", "256", mask="256,256"), True),
+        (attention_of("MultiHeadAttention", "512", mask="512,512"), False),
+        (attention_of("MultiHeadAttention", "512", attributes=", unidirectional = 1"), True),
+        (attention_of("Attention", "2"), True),
+        (attention_of("Attention", "16"), False),
+        (attention_of("Attention", "16", mask="16,16"), False),
+        (attention_of("Attention", "32", attributes=", is_causal = 1"), False),
+        (attention_of("Attention", "64", attributes=", is_causal = 1"), True),
+        (attention_of("Attention", "S", attributes=", is_causal = 1"), True),
+        (attention_of("Attention", "1", past="256"), True),
+        (attention_of("Attention", "1", past="512"), False),
+        (attention_of("Attention", "8", past="128"), False),
+        (attention_of("MultiHeadAttention", "1", past="P"), True),
+        (attention_of("GroupQueryAttention", "1", past="256"), True),
+        (attention_of("GroupQueryAttention", "1", past="1024"), False),
+        (attention_of("GroupQueryAttention", "1", past="1024", heads=8), True),
+        (attention_of("GroupQueryAttention", "16"), True),
+    ],
+)
+def test_attention_is_a_kernel_where_it_takes_at_most_95_percent(text: str, is_kernel: bool) -> None:
+    model = parse(text, opset=23)
     with context_for(model) as cx:
         (match,) = matches(next(iter(model.graph)), cx)
         assert match.is_faster is not None and match.is_faster(match, cx) is is_kernel

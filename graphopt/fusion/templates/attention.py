@@ -21,12 +21,12 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Operands, in the order of the printer. Without keys and values, the queries are packed with them.
 QUERY, KEY, VALUE, MASK, PAST_KEY, PAST_VALUE, LENGTHS, TOTAL, COSINES, SINES = range(10)
-#: Number of queries up to which onnxruntime's operators are far from the memory bandwidth.
-_FEW_QUERIES = 16
+#: Number of queries up to which the kernel is faster than Attention, and that from which it is if causal.
+_FEW_QUERIES, _CAUSAL_QUERIES = 2, 64
 #: Number of queries up to which the kernel is faster than MultiHeadAttention, without and with a mask.
-_QUERIES = {False: 64, True: 512}
-#: Length of the past up to which the kernel is faster for one query.
-_LONGEST_PAST = 512
+_QUERIES = {False: 64, True: 256}
+#: Length of the past up to which the kernel is faster for one query of as many heads as keys.
+_LONGEST_PAST = 256
 #: Attributes of GroupQueryAttention that have no kernel unless they have these values.
 _GROUPED = {
     "causal": (1,),
@@ -81,19 +81,22 @@ def is_faster(match: Match, cx: Context) -> bool:
     """Whether the kernel is faster, by its measured times relative to onnxruntime's (docs/kernels.md).
 
     onnxruntime 1.31 is as fast as the template, at 1 thread with AVX-512, for attention of many queries that
-    is not causal, and with a long past, but not for GroupQueryAttention.
+    is not causal, and for one query with a long past, unless several heads share keys.
     """
-    if match.parameters.is_grouped:
-        return True
-    queries = typical_size(_length(match.operands, QUERY, match.parameters.by_heads, cx)) or 1
+    found: AttentionParameters = match.parameters
+    length = _length(match.operands, QUERY, found.by_heads, cx)
+    queries = typical_size(length) or 1
     past = match.operands[PAST_KEY]
+    is_short = past is None or (typical_size((cx.shape(past) or ())[2]) or 1) <= _LONGEST_PAST
+    if found.is_grouped:
+        return is_short or queries > 1 or found.heads > found.key_heads
     if past is not None:
-        return queries == 1 and (typical_size((cx.shape(past) or ())[2]) or 1) <= _LONGEST_PAST
-    if queries <= _FEW_QUERIES or match.parameters.is_causal:
-        return True
+        return is_short and queries == 1
     if match.nodes[-1].op_type == "Attention":
-        return False
-    return queries <= _QUERIES[match.operands[MASK] is not None]
+        if found.is_causal:
+            return not isinstance(length, int) or queries >= _CAUSAL_QUERIES
+        return queries <= _FEW_QUERIES
+    return found.is_causal or queries <= _QUERIES[match.operands[MASK] is not None]
 
 
 @template("com.microsoft::MultiHeadAttention", is_faster=is_faster)

@@ -1,4 +1,4 @@
-"""Random Attention and MultiHeadAttention."""
+"""Random Attention and MultiHeadAttention, also with past keys, and GroupQueryAttention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.fuzz.products.epilogues import add_epilogue
+from tests.fuzz.products.grouped_attention import grouped_attention
 from tests.fuzz.products.product_graph import Array, ProductGraph
 
 _LENGTHS = (1, 2, 3, 4, 5, 7, 16, 17, 33, 64, 100)
@@ -17,18 +18,30 @@ _HIDDEN = (-np.inf, -1e9, float(np.finfo(np.float32).min), -10000.0)
 
 
 class _Sizes(NamedTuple):
-    """Sizes of queries (``rows``), keys (``length``), and heads of keys (``depth``) and of values (``width``)."""
+    """Sizes of queries (``rows``), new and past keys, and heads of keys (``depth``) and of values (``width``)."""
 
     batch: int | str
     rows: int | str
     length: int | str
+    past: int | str | None
     depth: int
     width: int
+
+    def keys(self, g: ProductGraph) -> int | str:
+        """The number of past and new keys."""
+        return self.length if self.past is None else g.total(self.past, self.length)
 
 
 def attention_layers(g: ProductGraph) -> None:
     """One attention, now and then with the same values as keys, and elementwise nodes after it."""
     g.opset = 23
+    op, has_past = g.cycle(
+        *(("Attention", False), ("MultiHeadAttention", True), ("GroupQueryAttention", True)),
+        *(("MultiHeadAttention", False), ("Attention", True)),
+    )
+    if op == "GroupQueryAttention":
+        grouped_attention(g)
+        return
     depth = g.pick(1, 3, 8, 16, 17, 32, 64)
     width = depth if g.chance(0.7) else g.pick(1, 5, 16, 33)
     queries, keys = g.pick(*_LENGTHS), g.pick(*_KEYS)
@@ -36,12 +49,33 @@ def attention_layers(g: ProductGraph) -> None:
     length = keys if g.chance(0.5) else g.symbol(keys, g.pick(*_LENGTHS), 257, 1)
     batch = g.pick(1, 2) if g.chance(0.5) else g.symbol(1, 2, 3)
     attributes: dict[str, Any] = {"scale": g.pick(0.5, 1.0, 0.125)} if g.chance(0.3) else {}
-    sizes = _Sizes(batch, rows, length, depth, width)
-    if g.chance(0.55):
-        value, dims = _attention(g, sizes, attributes)
+    past = None
+    if has_past:
+        past = g.pick(1, 7, 64, 300) if g.chance(0.5) else g.symbol(0, 3, 257, 1)
+        width = depth  # of equal sizes in onnxruntime
+    sizes = _Sizes(batch, rows, length, past, depth, width)
+    value, dims = (_attention if op == "Attention" else _multi_head)(g, sizes, attributes)
+    if has_past:
+        g.output(value)  # the template has no epilogue beside present keys
     else:
-        value, dims = _multi_head(g, sizes, attributes)
-    add_epilogue(g, value, dims, most=2)
+        add_epilogue(g, value, dims, most=2)
+
+
+def _with_present(
+    g: ProductGraph, op: str, operands: list[str], sizes: _Sizes, heads: int, **attributes: Any
+) -> str:
+    """The result of attention, whose present keys and values become outputs if it has past ones.
+
+    Args:
+        operands: all before the past.
+    """
+    if sizes.past is None:
+        return g.node(op, operands, **attributes)
+    past = [g.input([sizes.batch, heads, sizes.past, sizes.depth]) for _ in range(2)]
+    value, *present = g.node_with(op, 3, [*operands, *past], **attributes)
+    for each in present:
+        g.output(each)
+    return value
 
 
 def _operands(g: ProductGraph, shapes: Sequence[list[int | str]]) -> list[str]:
@@ -51,7 +85,7 @@ def _operands(g: ProductGraph, shapes: Sequence[list[int | str]]) -> list[str]:
 
 
 def _attention(g: ProductGraph, sizes: _Sizes, attributes: dict[str, Any]) -> tuple[str, list[int | str]]:
-    batch, rows, length, depth, width = sizes
+    batch, rows, length, _, depth, width = sizes
     shared = g.pick(1, 2, 3, 4)
     heads = shared * g.pick(1, 1, 2)
     dims: list[int | str]
@@ -68,28 +102,35 @@ def _attention(g: ProductGraph, sizes: _Sizes, attributes: dict[str, Any]) -> tu
         attributes |= {"q_num_heads": heads, "kv_num_heads": shared}
     operands = _operands(g, shapes)
     if g.chance(0.6):
-        operands.append(_mask(g, [batch, heads, rows, length], g.pick(2, 3, 4), g.chance(0.5)))
-    elif rows == length and g.chance(0.5):
-        attributes["is_causal"] = 1
-    return g.node("Attention", operands, **attributes), dims
+        mask = [batch, heads, rows, sizes.keys(g)]
+        operands.append(_mask(g, mask, g.pick(2, 3, 4), g.chance(0.5)))
+    else:
+        operands.append("")
+        if rows == length and g.chance(0.5):
+            attributes["is_causal"] = 1
+    return _with_present(g, "Attention", operands, sizes, shared, **attributes), dims
 
 
 def _multi_head(g: ProductGraph, sizes: _Sizes, attributes: dict[str, Any]) -> tuple[str, list[int | str]]:
-    batch, rows, length, depth, width = sizes
+    batch, rows, length, past, depth, width = sizes
     heads = g.pick(1, 2, 3, 4)
     shapes: list[list[int | str]]
-    if g.chance(0.4):
+    if past is None and g.chance(0.4):
         shapes = [[batch, heads, length, depth], [batch, heads, length, depth]]  # of equal sizes
         width = depth
     else:
         shapes = [[batch, length, heads * depth], [batch, length, heads * width]]
     operands = _operands(g, [[batch, rows, heads * depth], *shapes])
+    operands += ["", ""]
     if g.chance(0.5):
-        operands += ["", "", _mask(g, [batch, heads, rows, length], 4, False)]
-    elif rows == length and g.chance(0.3):
-        attributes["unidirectional"] = 1
-    made = g.node("MultiHeadAttention", operands, domain="com.microsoft", num_heads=heads, **attributes)
-    return made, [batch, rows, heads * width]
+        operands.append(_mask(g, [batch, heads, rows, sizes.keys(g)], 4, False))
+    else:
+        operands.append("")
+        if rows == length and g.chance(0.3):
+            attributes["unidirectional"] = 1
+    attributes |= {"num_heads": heads, "domain": "com.microsoft"}
+    value = _with_present(g, "MultiHeadAttention", operands, sizes, heads, **attributes)
+    return value, [batch, rows, heads * width]
 
 
 def _mask(g: ProductGraph, dims: list[int | str], rank: int, is_bool: bool) -> str:

@@ -12,23 +12,21 @@ from tests.fuzz.products.product_graph import Array, Dim, ProductGraph
 
 _TYPES = (np.dtype(np.uint8), np.dtype(np.int8))
 _SHARED = "com.microsoft"
+_PRODUCTS = ("MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+_CONVOLUTIONS = ("QLinearConv", "ConvInteger")
 
 
 def byte_products(g: ProductGraph) -> None:
     """One product or convolution. Ranges of numbers that are not finite are unspecified."""
     g.is_finite = True
-    g.ties = 0.01
-    if g.chance(0.5):
-        _convolution(g)
-    else:
-        _product(g)
+    op = g.cycle(*_CONVOLUTIONS, *_PRODUCTS)
+    (_convolution if op in _CONVOLUTIONS else _product)(g, op)
 
 
-def _product(g: ProductGraph) -> None:
+def _product(g: ProductGraph, op: str) -> None:
     depth, columns = g.pick(1, 2, 3, 4, 5, 31, 64, 100, 257), g.pick(1, 2, 15, 16, 17, 33, 64, 100)
     rows = g.pick(1, 2, 3, 7, 13, 17) if g.chance(0.5) else g.symbol(1, 4, 0, 17, 3)
     batch: list[Any] = [g.pick(1, 2) for _ in range(g.pick(0, 0, 1, 2))]
-    op = g.pick("MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
     kind, other = _types(g, op)
     dims = [*batch, rows, columns]
     a = g.input([*batch, rows, depth], np.float32 if op == "DynamicQuantizeMatMul" else kind)
@@ -48,11 +46,10 @@ def _product(g: ProductGraph) -> None:
         add_epilogue(g, g.node(op, inputs, domain=_SHARED), dims, channel=len(dims) - 1)
     else:
         inputs = [a, b, scales[1], b_zero, *bias]
-        add_epilogue(g, g.node(op, inputs, domain=_SHARED), dims, channel=len(dims) - 1)
+        add_epilogue(g, g.tie(g.node(op, inputs, domain=_SHARED)), dims, channel=len(dims) - 1)
 
 
-def _convolution(g: ProductGraph) -> None:
-    op = g.pick("QLinearConv", "ConvInteger")
+def _convolution(g: ProductGraph, op: str) -> None:
     kind, other = _types(g, op)
     terms, filters = g.pick(1, 2, 3, 4, 5, 8, 17), g.pick(1, 2, 5, 11, 12, 16, 49)
     group = g.pick(1, 1, 2, 3, 19)
@@ -126,5 +123,5 @@ def _integers(g: ProductGraph, product: str, dims: list[Dim]) -> None:
 
 def _quantized(g: ProductGraph, product: str, dims: list[Dim]) -> None:
     """Outputs: elementwise nodes of the dequantized result."""
-    value = g.node("DequantizeLinear", [product, g.constant(_scale(g))])
+    value = g.node("DequantizeLinear", [g.tie(product), g.constant(_scale(g))])
     add_epilogue(g, value, dims, channel=len(dims) - 1 if dims[-1] else 1, most=2)

@@ -12,11 +12,22 @@ from tests.fuzz.products.transposed_convolutions import transposed_convolutions
 
 #: Largest size of the axes of signals, images and volumes.
 _LARGEST = {1: 300, 2: 40, 3: 12}
+#: Activations of FusedConv, and their parameters.
+_ACTIVATIONS: dict[str, list[float]] = {
+    "": [],
+    "Relu": [],
+    "Sigmoid": [],
+    "Tanh": [],
+    "LeakyRelu": [0.1],
+    "HardSigmoid": [0.2, 0.5],
+    "Clip": [-1.0, 1.5],
+}
 
 
 def convolutions(g: ProductGraph) -> None:
     """A convolution, now and then transposed, or with a second one of the same operands or of the result."""
-    if g.chance(0.25):
+    op = g.cycle("Conv", "ConvTranspose", "Conv", "FusedConv", "Conv")
+    if op == "ConvTranspose":
         transposed_convolutions(g)
         return
     rank = g.pick(1, 2, 2, 2, 3)
@@ -31,8 +42,11 @@ def convolutions(g: ProductGraph) -> None:
     operands = [g.input([batch, groups * inner, *space]), weights]
     if g.chance(0.6):
         operands.append(g.weight(groups * filters))
-    result = g.node("Conv", operands, **attributes)
     dims: list[Dim] = [batch, groups * filters, *(space if keeps_size else [None] * rank)]
+    if op == "FusedConv":
+        result = _fused(g, operands, dims, attributes)
+    else:
+        result = g.node(op, operands, **attributes)
     result = add_epilogue(g, result, dims, channel=1)
     second = g.random.random()
     if second < 0.15:
@@ -40,6 +54,19 @@ def convolutions(g: ProductGraph) -> None:
     elif second < 0.3 and g.nodes[-1].op_type != "Transpose" and "Transpose" not in _operators(g):
         weights = g.weight(g.pick(1, 5, 16), groups * filters, *[1] * rank)
         g.output(g.node("Relu", [g.node("Conv", [result, weights])]))
+
+
+def _fused(g: ProductGraph, operands: list[str], dims: list[Dim], attributes: dict[str, Any]) -> str:
+    """A FusedConv with an activation, and an addend if the shape of the result is known."""
+    name = g.pick(*_ACTIVATIONS)
+    more: dict[str, Any] = {"activation": name} if name else {}
+    if _ACTIVATIONS[name]:
+        more["activation_params"] = _ACTIVATIONS[name]
+    known = [dim for dim in dims if dim is not None]
+    inputs = [*operands, *[""] * (3 - len(operands))]
+    if len(known) == len(dims) and g.chance(0.7):
+        inputs.append(g.input(known))
+    return g.node("FusedConv", inputs, domain="com.microsoft", **attributes, **more)
 
 
 def _operators(g: ProductGraph) -> list[str]:

@@ -67,13 +67,12 @@ def _elementwise(g: ProductGraph, kind: str, value: str, dims: Sequence[Dim]) ->
         op = g.pick("Add", "Mul")
         return g.node(op, [value, _operand(g, op, shape[int(g.random.integers(len(shape))) :])])
     if kind == "half":
-        g.ties = max(g.ties, 0.01)
-        return g.node("Cast", [g.node("Cast", [value], to=TensorProto.FLOAT16)], to=TensorProto.FLOAT)
+        half = g.tie(g.node("Cast", [value], to=TensorProto.FLOAT16))
+        return g.node("Cast", [half], to=TensorProto.FLOAT)
     if kind == "clip":
         return g.node("Clip", [value, g.constant(np.float32(-1)), g.constant(np.float32(1.5))])
     if kind == "where":
-        less = g.node("Less", [value, g.constant(np.float32(0.1))])
-        g.ties = max(g.ties, 0.01)
+        less = g.tie(g.node("Less", [value, g.constant(np.float32(0.1))]))
         return g.node("Where", [less, g.node("Neg", [value]), value])
     if kind == "leaky":
         return g.node("LeakyRelu", [value], alpha=0.1)

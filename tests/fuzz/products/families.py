@@ -27,8 +27,11 @@ FAMILIES = (*_FLOATS, quantized_products, *_FLOATS, byte_products, pointwise_con
 
 def generate(seed: int, has_bodies: bool = True) -> ProductGraph:
     """The graph of ``seed``; about a quarter of all are bodies of If or Loop, unless there are to be none."""
-    g = ProductGraph(seed)
+    place = seed % len(FAMILIES)
+    family = FAMILIES[place]
+    turn = seed // len(FAMILIES) * FAMILIES.count(family) + FAMILIES[:place].count(family)
+    g = ProductGraph(seed, turn=turn)
     body = g.pick("", "", "", "", "", "", "if", "loop")
     g.body = body if has_bodies else ""
-    FAMILIES[seed % len(FAMILIES)](g)
+    family(g)
     return g

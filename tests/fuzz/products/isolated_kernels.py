@@ -79,7 +79,7 @@ class _RandomCall:
         if self.graph.kind(self.case) != "normal":
             return
         for number, (got, expected) in enumerate(zip(results, self.call.results, strict=True)):
-            fault = mismatch(got, [expected], [expected], self.graph)
+            fault = mismatch(got, [expected], [expected], self.graph.tolerance())
             where = f"seed {self.graph.seed}, case {self.case}: {self.call.kernel.name}, result {number}"
             assert fault is None, f"{where}: {fault}"
 

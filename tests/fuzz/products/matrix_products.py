@@ -15,10 +15,11 @@ _LARGE = (256, 257, 513, 1030)
 def matrix_products(g: ProductGraph) -> None:
     """A product, now and then with a second one that reads its result."""
     rows, depth, columns = (_dim(g) for _ in range(3))
-    if g.chance(0.3):
+    op = g.cycle("MatMul", "Gemm", "MatMul", "FusedMatMul", "MatMul", "Gemm", "MatMul")
+    if op == "Gemm":
         value, dims = _gemm(g, rows, depth, columns), [rows, columns]
     else:
-        value, dims = _matmul(g, rows, depth, columns)
+        value, dims = _matmul(g, op, rows, depth, columns)
     if not dims:
         g.output(value)
         return
@@ -62,7 +63,7 @@ def _operand(g: ProductGraph, dims: list[Known], constant: float) -> str:
     return g.input(dims)
 
 
-def _matmul(g: ProductGraph, rows: Known, depth: Known, columns: Known) -> tuple[str, list[Known]]:
+def _matmul(g: ProductGraph, op: str, rows: Known, depth: Known, columns: Known) -> tuple[str, list[Known]]:
     """A product of operands of one to four axes, and its dims."""
     ranks = g.pick(1, 2, 2, 3, 4), g.pick(1, 2, 2, 2, 3, 4)
     count = max(*ranks, 2) - 2
@@ -74,10 +75,10 @@ def _matmul(g: ProductGraph, rows: Known, depth: Known, columns: Known) -> tuple
     padded = [[1] * (count - len(dims)) + dims for dims in batches]
     dims = [b if a == 1 else a for a, b in zip(*padded, strict=True)]
     dims += ([rows] if ranks[0] > 1 else []) + ([columns] if ranks[1] > 1 else [])
-    if g.chance(0.1):
+    if op == "FusedMatMul":
         scale: Any = g.pick(0.5, 1.0, -2.0)
-        return g.node("FusedMatMul", operands, domain="com.microsoft", alpha=scale), dims
-    return g.node("MatMul", operands), dims
+        return g.node(op, operands, domain="com.microsoft", alpha=scale), dims
+    return g.node(op, operands), dims
 
 
 def _transposed(g: ProductGraph, dims: list[Known], constant: float) -> str:

@@ -19,8 +19,23 @@ Draw = Callable[[np.random.Generator, Sequence[int], int], Array]
 FLOAT = np.dtype(np.float32)
 #: Number of inputs that each graph runs with. Those from the third on contain special values.
 CASES = 5
+#: Share of elements that may be at ties.
+TIES = 0.01
 _FINITE = ("zero", "tiny")
 _SPECIAL = (*_FINITE, "nan", "infinite", "large")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Differences that are allowed, beside the effect of rounded inputs.
+
+    Attributes:
+        precision: relative to the largest magnitude of a result.
+        ties: share of elements that may differ by more.
+    """
+
+    precision: float = 2.0**-18
+    ties: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,8 @@ class ProductGraph:
         sizes: the sizes of each symbol; case N has number N modulo their count.
         is_finite: whether no input is NaN, infinite or large, because results for these are unspecified.
         precision: tolerance relative to the largest magnitude of a result, beside the effect of rounded inputs.
-        ties: share of elements that may differ by more, because a node rounds to few numbers or compares.
+        tied: values of nodes that round to few numbers or compare. At ties, elements that depend on them differ.
+        turn: the number of graphs of the same family with smaller seeds.
     """
 
     seed: int
@@ -61,7 +77,8 @@ class ProductGraph:
     sizes: dict[str, list[int]] = field(default_factory=dict)
     is_finite: bool = False
     precision: float = 2.0**-18
-    ties: float = 0.0
+    tied: list[str] = field(default_factory=list)
+    turn: int = 0
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -73,6 +90,10 @@ class ProductGraph:
 
     def pick(self, *options: Any) -> Any:
         return options[int(self.random.integers(len(options)))]
+
+    def cycle(self, *options: Any) -> Any:
+        """One of ``options``, so that consecutive graphs of a family have all of them."""
+        return options[self.turn % len(options)]
 
     def normal(self, *shape: int, scale: float = 1.0) -> Array:
         return (self.random.standard_normal(shape) * scale).astype(np.float32)
@@ -127,6 +148,33 @@ class ProductGraph:
         if kind < 0.9:
             return self.node("Identity", [self.constant(array)])
         return self.node("Mul", [self.constant(array), self.input((), may_be_special=may_be_special)])
+
+    def total(self, *dims: int | str) -> int | str:
+        """The sum of dims, as a size or a symbol."""
+        sizes = [sum(self.size(dim, case) for dim in dims) for case in range(CASES)]
+        return sizes[0] if all(isinstance(dim, int) for dim in dims) else self.symbol(*sizes)
+
+    def size(self, dim: int | str, case: int) -> int:
+        """The size of a dim in a case."""
+        return dim if isinstance(dim, int) else self.sizes[dim][case % len(self.sizes[dim])]
+
+    def tie(self, value: str) -> str:
+        """``value``, as the result of a node that rounds to few numbers or compares."""
+        self.tied.append(value)
+        return value
+
+    def tolerance(self, output: str | None = None) -> Tolerance:
+        """The tolerance of an output; by default of all values together."""
+        producers = {name: node for node in self.nodes for name in node.output}
+        pending, visited = [*self.outputs] if output is None else [output], set()
+        while pending:
+            name = pending.pop()
+            if name in self.tied:
+                return Tolerance(self.precision, TIES)
+            if name in producers and name not in visited:
+                visited.add(name)
+                pending += producers[name].input
+        return Tolerance(self.precision)
 
     def output(self, value: str, dtype: int = TensorProto.FLOAT) -> None:
         self.outputs[value] = dtype
@@ -196,10 +244,7 @@ class ProductGraph:
         random = np.random.default_rng([self.seed, case])
         found = {}
         for each in self.inputs:
-            sizes = [
-                self.sizes[dim][case % len(self.sizes[dim])] if isinstance(dim, str) else dim
-                for dim in each.dims
-            ]
+            sizes = [self.size(dim, case) for dim in each.dims]
             array = _draw(each, random, sizes, case)
             if each.dtype == FLOAT and each.may_be_special and each.draw is None:
                 _insert_special(array, self.kind(case), random)

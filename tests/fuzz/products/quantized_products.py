@@ -19,7 +19,7 @@ def quantized_products(g: ProductGraph) -> None:
     The template adds integers, and onnxruntime rounded floats: a quantized result may be the next number.
     """
     g.opset = g.pick(13, 19, 21)
-    if g.chance(0.4):
+    if g.cycle(False, True):
         _convolution(g)
     else:
         _products(g)
@@ -115,9 +115,8 @@ def _results(g: ProductGraph, product: str, dims: list[Dim]) -> None:
         add_epilogue(g, product, dims, channel=len(dims) - 1 if dims[-1] else 1)
         return
     dtype = g.pick(*_TYPES)
-    g.ties = max(g.ties, 0.01)
     scale = np.asarray(g.random.uniform(0.001, 1), np.float32)
-    value = g.node("QuantizeLinear", [product, g.constant(scale), g.constant(_zero(g, dtype))])
+    value = g.tie(g.node("QuantizeLinear", [product, g.constant(scale), g.constant(_zero(g, dtype))]))
     if g.chance(0.5):
         g.output(value, helper.np_dtype_to_tensor_dtype(dtype))
         return

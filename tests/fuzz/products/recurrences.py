@@ -23,7 +23,7 @@ def recurrences(g: ProductGraph) -> None:
     Only X contains special values: results for infinite or NaN weights and states are unspecified.
     """
     g.opset = g.pick(14, 17, 21)
-    op = g.pick(*_GATES)
+    op = g.cycle(*_GATES)
     hidden, width = g.pick(1, 2, 3, 7, 8, 16, 17, 33, 48), g.pick(1, 2, 5, 16, 31)
     direction = g.pick("forward", "reverse", "bidirectional")
     directions = 2 if direction == "bidirectional" else 1

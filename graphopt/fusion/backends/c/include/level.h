@@ -1,5 +1,6 @@
 /* Features of the CPU level that this text is compiled for: GO_LEVEL is 2, 3 or 4 for x86-64-v2, v3 and v4, and 0
    for any other machine. The text needs the vector extensions of gcc or clang, and -ffp-contract=off. */
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -120,8 +120,8 @@ static CUresult load_library(int architecture, int kernel) {
   return error;
 }
 
-/* Loads the functions of a kernel to the current context if it is of `ordinal`, so that the first run loads nothing: runs may
-   be captured in a CUDA graph. */
+/* Loads the functions of a kernel to the current context if it is of `ordinal`, so that the first run loads nothing:
+   runs may be captured in a CUDA graph. */
 static CUresult load_to_context(int ordinal, int architecture, int kernel) {
   CUcontext context = NULL;
   CUdevice device, current;

@@ -193,8 +193,10 @@ GO_INLINE void go_byte_part(go_byte_product *p, int64_t index, int type, go_low_
     }
     for (int64_t i = 0; i < rows; i++) {
         int32_t *const values = c + i * c_step;
-        for (int64_t j = 0; j < columns; j += LANES_w)
-            store_i32_w(values + j, load_i32_w(values + j) + offsets[j / LANES_w] - p->row_sums[row + i] * zeros[j / LANES_w]);
+        for (int64_t j = 0; j < columns; j += LANES_w) {
+            const i32_w sums = load_i32_w(values + j) + offsets[j / LANES_w];
+            store_i32_w(values + j, sums - p->row_sums[row + i] * zeros[j / LANES_w]);
+        }
         if (type != GO_SUMS) go_byte_results(p, type, scales, first, columns, values);
         finish(run, (row + i) * p->columns + first, columns, values);
     }

@@ -1,7 +1,7 @@
 /* Transposed convolutions of floats in 1 to 3 dimensions (ONNX ConvTranspose), without a matrix of patches. Along an axis
    of stride s, output s q + p, counted from the first one before padding, is the sum of the products of input q - j with
-   the taps t for which t dilation = s j + p. Thus each phase p is a convolution of stride 1 with some of the taps. Phases of
-   the last axis with the same j are filters of one convolution; their sums are interleaved. */
+   the taps t for which t dilation = s j + p. Thus each phase p is a convolution of stride 1 with some of the taps.
+   Phases of the last axis with the same j are filters of one convolution; their sums are interleaved. */
 
 enum {
     GO_TRANSPOSED_SUM = 16,   /* products summed up in registers, at least; see go_transposed_sums */
@@ -228,7 +228,8 @@ GO_INLINE void go_transposed_tile(const go_transposed *t, const float *x, int64_
             go_transposed_sums(t, x, shift, width, group, r, weights, offset, first, count, rows, lines);
             const int64_t plane = (image * c->groups + group) * t->filters + first;
             for (int n = 0; n < number; n++) {
-                const int64_t q = runs[n].at / c->out[2], left = (t->first[2] + runs[n].at % c->out[2]) * stride - t->pad[2];
+                const int64_t q = runs[n].at / c->out[2];
+                const int64_t left = (t->first[2] + runs[n].at % c->out[2]) * stride - t->pad[2];
                 const int64_t z = (t->first[0] + q / c->out[1]) * a->stride[0] + r / a->stride[1] - t->pad[0];
                 const int64_t y = (t->first[1] + q % c->out[1]) * a->stride[1] + r % a->stride[1] - t->pad[1];
                 const int64_t low = left < 0 ? -left : 0, high = go_least(runs[n].count * stride, t->out[2] - left);
@@ -278,4 +279,17 @@ GO_INLINE void go_transposed_chunk(go_transposed *t, size_t chunk, void (*finish
                            data);
     }
     free(rows);
+}
+
+/* The result of an empty input, with `filters` of the convolution of a group: the bias. */
+GO_INLINE void go_transposed_nothing(const go_transposed *t, void (*finish)(void *, int64_t, int64_t, const void *),
+                                     void *data) {
+    enum { COUNT = 4 * LANES_w };
+    const int64_t plane = t->out[0] * t->out[1] * t->out[2], filters = t->c.groups * t->c.filters;
+    float values[COUNT];
+    for (int64_t row = 0; row < t->c.batch * filters; row++) {
+        for (int i = 0; i < COUNT; i++) values[i] = t->c.bias ? t->c.bias[row % filters] : 0;
+        for (int64_t i = 0; i < plane; i += COUNT)
+            finish(data, row * plane + i, go_least(COUNT, plane - i), values);
+    }
 }

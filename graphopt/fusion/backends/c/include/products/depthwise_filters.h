@@ -114,7 +114,8 @@ GO_INLINE void go_depthwise_filters(go_depthwise *d, const int64_t *start, const
     for (int64_t lane = 0; lane < count; lane++)
         for (int64_t row = 0; row < block[0] * block[1]; row += rows) {
             const int64_t z = start[0] + row / block[1], y = start[1] + row % block[1];
-            const int64_t place = (image * d->filters + first + lane) * c->points + (z * c->out[1] + y) * c->out[2] + start[2];
+            const int64_t plane = (image * d->filters + first + lane) * c->points;
+            const int64_t place = plane + (z * c->out[1] + y) * c->out[2] + start[2];
             finish(data, place, rows * block[2], turned + lane * points + row * block[2]);
         }
 }

@@ -85,7 +85,9 @@ __attribute__((unused)) static int64_t go_depthwise_plan(go_depthwise *d, int64_
     int64_t *at = offset;
     for (int64_t z = 0; z < c->kernel[0]; z++)
         for (int64_t y = 0; y < c->kernel[1]; y++)
-            for (int64_t x = 0; x < c->kernel[2]; x++)
-                *at++ = (z * c->dilation[0] * c->pitch[0] + y * c->dilation[1] * c->pitch[1] + x * c->dilation[2]) * LANES_w;
+            for (int64_t x = 0; x < c->kernel[2]; x++) {
+                const int64_t rows = z * c->dilation[0] * c->pitch[0] + y * c->dilation[1] * c->pitch[1];
+                *at++ = (rows + x * c->dilation[2]) * LANES_w;
+            }
     return c->batch * c->parts * c->blocks[0] * c->blocks[1] * c->blocks[2];
 }

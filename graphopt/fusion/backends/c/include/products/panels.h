@@ -185,6 +185,8 @@ GO_NOINLINE void go_panel_beside(const go_panel_product *p, int64_t column, int6
                                         : go_panel_beside_every(p, column, step, most, other, 2);
         column += done * step, panels -= done;
     }
+#else
+    (void)other, (void)every;
 #endif
     for (const int64_t width = GO_PANEL_WIDE * LANES_w; panels > 0; panels--, column += step)
         go_panel_columns(p, column, column + width < p->columns ? column + width : p->columns, 0);
