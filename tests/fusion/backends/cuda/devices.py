@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from tests.fusion.backends.cuda.grid_interpreter import GridInterpreter, compile
 from tests.fusion.backends.cuda.launches import Device
 from tests.fusion.backends.cuda.opencl import OpenCL, missing
 
-#: OpenCL, the grid interpreter, and the grid interpreter with threads in descending order and unaligned buffers.
-DEVICES = ("opencl", "grid", "grid backward")
+#: OpenCL; the grid interpreter; the same with threads in descending order and unaligned buffers; and the same with
+#: the header of CUDA C++.
+DEVICES = ("opencl", "grid", "grid backward", "cuda on cpu")
 
 
 def build(name: str, kernels: Sequence[Kernel], folder: Path) -> Device:
@@ -25,5 +27,9 @@ def build(name: str, kernels: Sequence[Kernel], folder: Path) -> Device:
         return OpenCL(kernels)
     if compiler() is None:
         pytest.skip("no C compiler")
-    backward = name != "grid"
+    if name == "cuda on cpu":
+        if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+            pytest.skip("no C++ compiler")
+        return GridInterpreter(kernels, folder, cuda=True)
+    backward = name == "grid backward"
     return GridInterpreter(kernels, folder, backward=backward, shift=8 if backward else 0)

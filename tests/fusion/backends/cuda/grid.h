@@ -1,12 +1,4 @@
-/* The dialect of the grid interpreter: plain C. The threads of a block are coroutines of one thread, which change
-   only at barriers, so that static variables are the shared memory of the block. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <ucontext.h>
-
+/* The dialect of the grid interpreter: plain C. */
 typedef int8_t i8;
 typedef uint8_t u8;
 typedef uint16_t u16;
@@ -15,10 +7,6 @@ typedef uint32_t u32;
 typedef int64_t i64;
 typedef uint64_t u64;
 typedef float f32;
-
-static i32 go_thread;
-static i64 go_block, go_blocks;
-static void go_barrier(void);
 
 #define GO_FUNCTION static inline __attribute__((unused))
 #define GO_KERNEL(threads) static void
@@ -72,54 +60,3 @@ GO_FUNCTION u32 go_as_u32(f32 x) {
 #define go_abs_f32 fabsf
 
 #define GO_HALVES_BY_BITS
-
-/* Coroutines */
-
-enum { GO_MOST = 1024, GO_STACK = 1 << 16 };
-static ucontext_t go_main, go_contexts[GO_MOST];
-static char *go_stacks;
-static bool go_done[GO_MOST];
-static void (*go_function)(void **);
-static void **go_arguments;
-
-static void go_barrier(void) {
-    const i32 own = go_thread;
-    swapcontext(&go_contexts[own], &go_main);
-    go_thread = own;
-}
-
-static void go_start(void) {
-    const i32 own = go_thread;
-    go_function(go_arguments);
-    go_done[own] = true;
-}
-
-/* Run a grid; 1 if some threads of a block are at a barrier that others don't reach.
-   backward: whether threads run in descending order, which shows missing barriers. */
-int go_run(void (*function)(void **), void **arguments, i64 blocks, i32 threads, int backward) {
-    if (!go_stacks) go_stacks = malloc((size_t)GO_MOST * GO_STACK);
-    go_function = function;
-    go_arguments = arguments;
-    go_blocks = blocks;
-    for (go_block = 0; go_block < blocks; go_block++) {
-        for (i32 k = 0; k < threads; k++) {
-            go_done[k] = false;
-            getcontext(&go_contexts[k]);
-            go_contexts[k].uc_stack.ss_sp = go_stacks + (size_t)k * GO_STACK;
-            go_contexts[k].uc_stack.ss_size = GO_STACK;
-            go_contexts[k].uc_link = &go_main;
-            makecontext(&go_contexts[k], go_start, 0);
-        }
-        for (i32 done = 0; done < threads;) {
-            done = 0;
-            for (i32 k = 0; k < threads; k++) {
-                go_thread = backward ? threads - 1 - k : k;
-                const i32 own = go_thread;
-                swapcontext(&go_main, &go_contexts[own]);
-                done += go_done[own];
-            }
-            if (done != 0 && done != threads) return 1;
-        }
-    }
-    return 0;
-}

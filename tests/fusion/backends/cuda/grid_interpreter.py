@@ -1,4 +1,4 @@
-"""Runs device code without a GPU and without OpenCL: compiled as C, with coroutines as the threads of a block."""
+"""Runs device code without a GPU and without OpenCL: the threads of a block are coroutines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from graphopt.fusion.backends.cuda.dialect import header
 from graphopt.fusion.backends.cuda.launch import Launch, SizeValue
 from graphopt.fusion.loops.ir import Kernel
 
-_FLAGS = ["-std=gnu11", "-O0", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
+_FLAGS = ["-O0", "-shared", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing", "-w"]
+#: Languages of GCC and Clang: the dialect of the interpreter, and CUDA C++.
+_C, _CPP = ["-x", "c", "-std=gnu11"], ["-x", "c++", "-std=gnu++17"]
+_EXPORTED = 'extern "C" '
 
 
 @cache
@@ -30,19 +33,26 @@ class GridInterpreter:
     """Compiled kernels; a buffer is an array.
 
     Args:
+        cuda: whether the dialect is CUDA C++, except for the conversions of halves, or else C.
         backward: whether the threads of a block run in descending order.
         shift: bytes by which the addresses of buffers are off from multiples of 16.
     """
 
     def __init__(
-        self, kernels: Sequence[Kernel], folder: Path, *, backward: bool = False, shift: int = 0
+        self,
+        kernels: Sequence[Kernel],
+        folder: Path,
+        *,
+        cuda: bool = False,
+        backward: bool = False,
+        shift: int = 0,
     ) -> None:
         self.backward, self.shift = backward, shift
         text, target = folder / "grid.c", folder / "grid.so"
-        text.write_text(grid_source(kernels), encoding="utf-8")
+        text.write_text(grid_source(kernels, cuda), encoding="utf-8")
         found = compiler()
         assert found is not None
-        command = [found, *_FLAGS, str(text), "-o", str(target), "-lm"]
+        command = [found, *_FLAGS, *(_CPP if cuda else _C), str(text), "-o", str(target), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr[:4000]
         self.library = ctypes.CDLL(str(target))
@@ -75,25 +85,38 @@ class GridInterpreter:
         assert not failed, f"threads of {function} differ in their barriers"
 
 
-def grid_source(kernels: Sequence[Kernel]) -> str:
-    """The C source of ``kernels`` and of functions that call them with arrays of arguments."""
-    parts = [Path(__file__).with_name("grid.h").read_text(encoding="utf-8"), header("common.h")]
+def grid_source(kernels: Sequence[Kernel], cuda: bool) -> str:
+    """The source of ``kernels`` and of functions that call them with arrays of arguments."""
+    parts = [_own("coroutines.h")]
+    if cuda:
+        # Assembler is replaced by the functions of other dialects.
+        language = header("cuda.h").partition("GO_FUNCTION f32 go_from_f16")[0]
+        parts += [_own("cuda_on_cpu.h"), language, "#define GO_HALVES_BY_BITS\n"]
+    else:
+        parts.append(_own("grid.h"))
+    parts.append(header("common.h"))
     for kernel in kernels:
         found = device_kernel(kernel)
         parts.append(found.text)
-        calls = [_call(launch, end) for launch in found.launches for end in _endings(launch)]
+        calls = [_call(launch, end, cuda) for launch in found.launches for end in _endings(launch)]
         parts += dict.fromkeys(calls)  # several launches may have one function
     return "\n".join(parts)
+
+
+def _own(name: str) -> str:
+    """The text of a header beside this file."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _endings(launch: Launch) -> tuple[str, ...]:
     return ("_32", "_64") if launch.counts else ("",)
 
 
-def _call(launch: Launch, suffix: str) -> str:
+def _call(launch: Launch, suffix: str, cuda: bool) -> str:
+    address = "go_address{{arguments[{}]}}" if cuda else "arguments[{}]"
     arguments = ", ".join(
-        f"*(i64 *)arguments[{index}]" if isinstance(item, SizeValue) else f"arguments[{index}]"
+        f"*(i64 *)arguments[{index}]" if isinstance(item, SizeValue) else address.format(index)
         for index, item in enumerate(launch.arguments)
     )
     name = launch.function + suffix
-    return f"void run_{name}(void **arguments) {{ {name}({arguments}); }}\n"
+    return f"{_EXPORTED if cuda else ''}void run_{name}(void **arguments) {{ {name}({arguments}); }}\n"
