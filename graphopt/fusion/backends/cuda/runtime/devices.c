@@ -113,10 +113,14 @@ static CUresult load_library(int architecture, int kernel) {
   const unsigned char *image = go_images[architecture * GO_DEVICE_COUNT + kernel];
   CUlibrary library;
   CUresult error = driver.cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0);
+  if (error != 0) return error;
   for (int at = 0; at < GO_FUNCTION_COUNT && error == 0; at++)
     if (go_functions[at].kernel == kernel)
       error = driver.cuLibraryGetKernel(&functions[architecture][at], library, go_functions[at].name);
-  if (error == 0) libraries[architecture][kernel] = library;
+  if (error == 0)
+    libraries[architecture][kernel] = library;
+  else
+    driver.cuLibraryUnload(library);
   return error;
 }
 

@@ -6,7 +6,7 @@
 
 #include "driver.h"
 
-enum { MOST = 256, NAME = 256 };
+enum { MOST = 256, NAME = 256, MISSING = 500 /* CUDA_ERROR_NOT_FOUND */ };
 struct CUlib_st {
   const unsigned char *image;
   int loaded;
@@ -71,7 +71,7 @@ CUresult cuCtxGetDevice(CUdevice *device) { return current < 0 ? 201 : (*device 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *options, void **values, unsigned option_count,
                            int *library_options, void **library_values, unsigned library_option_count) {
   (void)options, (void)values, (void)library_options, (void)library_values;
-  if (load_error != 0) return load_error;
+  if (load_error != 0 && load_error != MISSING) return load_error;
   if (option_count != 0 || library_option_count != 0) return wrong("cuLibraryLoadData has options");
   if ((uintptr_t)image % 64 != 0) wrong("an image is not aligned");
   for (int at = 0; at < library_count; at++)
@@ -85,6 +85,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
   if (!library->loaded) return wrong("cuLibraryGetKernel of an unloaded library");
+  if (load_error == MISSING) return MISSING;
   if (kernel_count == MOST) return wrong("too many kernels");
   struct CUkern_st *found = &kernels[kernel_count++];
   found->library = library;

@@ -156,10 +156,11 @@ def test_sessions_share_code_and_load_it_before_runs(fakes: Fakes, path: Path) -
             pass
 
 
-def test_code_that_does_not_load_is_an_error(fakes: Fakes, path: Path) -> None:
-    fakes.driver.fake_errors(209, 0)
+@pytest.mark.parametrize("error, reason", [(209, "no kernel image is available"), (500, "a fault")])
+def test_code_that_does_not_load_is_an_error(fakes: Fakes, path: Path, error: int, reason: str) -> None:
+    fakes.driver.fake_errors(error, 0)
     with fakes.opened(path) as opened:
-        message = "can't be loaded to GPU 0: no kernel image is available"
+        message = f"can't be loaded to GPU 0: {reason}"
         with pytest.raises(RuntimeError, match=message), opened.session(SUMS):
             pass
         fakes.driver.fake_errors(0, 0)
