@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from tests.fusion.backends.cuda.device_kernels import (
 )
 from tests.fusion.backends.cuda.devices import DEVICES, build
 from tests.fusion.backends.cuda.launches import Device, run_on
-from tests.fusion.backends.pattern_kernels import KERNELS, SWISH, M, N
+from tests.fusion.backends.pattern_kernels import KERNELS, SOFTMAX, SWISH, M, N
 
 SHAPES = [(3, 5), (0, 4), (4, 0), (1, 1), (7, 64), (33, 1009)]
 #: Kernels, shapes, and the functions that must run.
@@ -138,6 +139,20 @@ def test_results_do_not_depend_on_the_grid(device: Device, monkeypatch: pytest.M
     agree(device, TRANSPOSED[0], (100, 70))
     agree(device, ROWS[3][0], (5, 40000))
     agree(device, ROWS[0][0], (30, 100))
+
+
+@pytest.mark.parametrize("name", ["grid", "cuda on cpu"])
+def test_large_tensors_have_indices_of_64_bits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("graphopt.fusion.backends.cuda.schedule", "tests.fusion.backends.cuda.launch_values"):
+        monkeypatch.setattr(f"{module}.WIDE_FROM", 4)
+    kernels = [SWISH, TRANSPOSED[0], SOFTMAX, column_sums("sums", N, M), softmax("softmax_5", Size(5))]
+    device = build(name, kernels, tmp_path)
+    functions = [function for kernel in kernels for function in agree(device, kernel, (33, 70))]
+    assert functions == ["swish_0_64", "transposed_f32_0_64", "softmax_0_2", "sums_0_2", "softmax_5_0"]
+    text = "".join(device_kernel(kernel).text for kernel in kernels)
+    assert all(f"GO_BLOCK(i64) * {count}" in text for count in (256, 32))
 
 
 def test_text_is_deterministic() -> None:
