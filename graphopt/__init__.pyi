@@ -12,6 +12,7 @@ from graphopt.api import compile as compile
 from graphopt.api import differentiate as differentiate
 from graphopt.api import explain as explain
 from graphopt.api import lift_parameters as lift_parameters
+from graphopt.api import lineage as lineage
 from graphopt.api import list_kernels as list_kernels
 from graphopt.api import load as load
 from graphopt.api import load_model as load_model
@@ -82,6 +83,7 @@ from graphopt.executor.thread_local_switches import set_fusion_strategy as set_f
 from graphopt.fusion.kernel_inventory import Inventory as Inventory
 from graphopt.inputs.feeds import InputOptions as InputOptions
 from graphopt.inputs.run_once import TimedRun as TimedRun
+from graphopt.instrument.lineage import Lineage as Lineage
 from graphopt.instrument.report import Report as Report
 from graphopt.ir import Model as Model
 from graphopt.ir import ModelLike as ModelLike
@@ -125,6 +127,7 @@ from graphopt.training.trainer import Trainer as Trainer
 from graphopt.training.training_step import TrainingStep as TrainingStep
 from graphopt.tuning.kernel_candidates import KernelCandidates as KernelCandidates
 from graphopt.tuning.tuner import Tune as Tune
+from graphopt.verification.inner_tensors.departures import TensorComparison as TensorComparison
 from graphopt.verification.verdict import Verdict as Verdict
 
 __version__: str

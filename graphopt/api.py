@@ -62,6 +62,7 @@ def _function(method: Callable[Concatenate[Compiler, P], R]) -> Callable[P, R]:
 
 optimize = _function(Compiler.optimize)
 explain = _function(Compiler.explain)
+lineage = _function(Compiler.lineage)
 verify = _function(Compiler.verify)
 compare = _function(Compiler.compare)
 run = _function(Compiler.run)
@@ -182,6 +183,7 @@ __all__ = [
     "explain",
     "is_bundle",
     "lift_parameters",
+    "lineage",
     "list_kernels",
     "load",
     "load_model",

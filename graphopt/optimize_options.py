@@ -338,6 +338,16 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Numerics, _Verify, total=
             record="omitted",
         ),
     ]
+    provenance: Annotated[
+        "bool",
+        Opt(
+            "Record in the result from which original nodes, by which passes and rules, each node was made"
+            " (docs/lineage.md).",
+            "Files",
+            default=False,
+            record="omitted",
+        ),
+    ]
     tune: Annotated[
         "Tune | None",
         Opt(

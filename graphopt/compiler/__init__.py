@@ -96,6 +96,7 @@ class Compiler(Environment):
 
     optimize = _method(lambda: module.optimization.optimize)
     explain = _method(lambda: module.optimization.explain)
+    lineage = _method(lambda: module.optimization.lineage)
     verify = _method(lambda: module.run_and_compare.verify)
     compare = _method(lambda: module.run_and_compare.compare)
     run = _method(lambda: module.run_and_compare.run)

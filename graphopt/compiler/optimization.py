@@ -20,6 +20,7 @@ from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
+from graphopt.instrument.lineage import KEY, Lineage, Recorder
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, placement, save, to_proto
@@ -126,10 +127,45 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
 
 def _recorded(env: Environment, model: ModelLike) -> Result:
-    """The optimized model, with the record of its settings."""
-    result, record = optimized(env, model), record_of(with_fuser(env))
+    """The optimized model, with the records of its settings and of its lineage."""
+    if env.options["provenance"]:
+        recorder = Recorder()
+        result = optimized(env.having({"instruments": (*env.options["instruments"], recorder)}), model)
+        result.model.metadata_props[KEY] = Lineage.of(result.model, recorder).to_json()
+    else:
+        result = optimized(env, model)
+    record = record_of(with_fuser(env))
     write_record(record, result.model)
     return Result(result.model, result.report.having(settings="" if record is None else record.to_json()))
+
+
+@checked
+def lineage(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Lineage:
+    """The original nodes of each node of a result, and the passes and rules between them.
+
+    A result of ``optimize(provenance=True)`` has recorded its lineage. Otherwise ``model`` is the original,
+    and the pipeline runs on it; the lineage is that of the result, which is not verified.
+
+    >>> lineage = graphopt.lineage("model.onnx")
+    >>> lineage.back("logits").originals
+    ('MatMul(logits)',)
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`).
+        options: as for :func:`optimize`, for the run.
+
+    Raises:
+        InvalidModel: the recorded lineage is damaged.
+        PassFailed: a pass fails.
+    """
+    loaded_model = env.load(model)
+    found = Lineage.read(loaded_model)
+    if found is not None:
+        return found
+    recorder = Recorder()
+    env = env.having({**options, "verify": False, "strict": True})
+    env = env.having({"instruments": (*env.options["instruments"], recorder)})
+    return Lineage.of(optimized(env, loaded_model).model, recorder)
 
 
 def optimized(

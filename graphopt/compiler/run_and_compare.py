@@ -13,6 +13,7 @@ from graphopt.device_hints.bf16 import naming_bf16
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record
 from graphopt.errors import UsageError
+from graphopt.instrument.lineage import Lineage
 from graphopt.ir.signature import Signature
 from graphopt.make_pass_options import inputs_within_ranges, vouch
 from graphopt.model_arguments import ModelLike, copy
@@ -164,7 +165,9 @@ def compare(
     )
     ours = Side(names[0], models[0], SessionKind(env.device, optimizations))
     kind = SessionKind(other.device, other_optimizations or optimizations, choice)
-    theirs = Side(names[1], models[1], kind)
+    found = Lineage.read(models[1])
+    origins = {} if found is None else {one.name: one.originals for one in found.nodes.values()}
+    theirs = Side(names[1], models[1], kind, origins)
     _record_hints(env, models[1], is_verified=True)
     tolerances = Tolerances(numerics, rtol, atol, bits)
     with naming_bf16(lambda: models[1], other.device):

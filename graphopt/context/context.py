@@ -226,6 +226,7 @@ class Context:
             reached = f"{self.actions:,} rewrites, the latest by {owner}"  # not necessarily the rule at fault
             raise PassFailed(f"rewriting does not come to an end: {reached}", owner=owner, endless=True)
         self.actions += 1
+        self.edit.actor = owner
         return action
 
     def permit(self, owner: str, node: ir.Node) -> Action | None:

@@ -82,7 +82,11 @@ from graphopt.ir.printer import (
     print_node,
 )
 from graphopt.ir.provenance import (
+    DerivationStep,
+    absorbed,
     created_by,
+    derivation_steps,
+    folded_from,
     is_fused,
     is_within,
     label,

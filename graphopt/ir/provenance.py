@@ -11,16 +11,34 @@ from collections.abc import Iterable, Sequence
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE
+from graphopt.util.lazy_dataclass import dataclass
 
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
 _MAKERS = NAMESPACE + "makers"
+_ABSORBED = NAMESPACE + "absorbed"
+_STEPS = NAMESPACE + "steps"
 _FUSED = NAMESPACE + "fused"
-_SEPARATOR = "\n"
+_SEPARATOR, _FIELD = "\n", "\t"
 #: Metadata of torch.onnx: the paths of the modules that contain a node, and the operator's name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-#: Maximum number of recorded origins of a node.
-_KEPT = 64
+#: Maximum number of recorded origins, and of recorded steps, of a node.
+_KEPT, _KEPT_STEPS = 256, 256
+
+
+@dataclass(frozen=True)
+class DerivationStep:
+    """A derivation that contributed to a node.
+
+    Attributes:
+        number: its position among all derivations of the run.
+        stage: the pass that ran.
+        by: the rule or pass that derived nodes from others.
+    """
+
+    number: int
+    stage: str
+    by: str
 
 
 def origins(node: onnx_ir.Node) -> tuple[str, ...]:
@@ -42,6 +60,13 @@ def makers(node: onnx_ir.Node) -> tuple[str, ...]:
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
 
 
+def derivation_steps(node: onnx_ir.Node) -> tuple[DerivationStep, ...]:
+    """The derivations that contributed to ``node``, in order; none for an original node."""
+    recorded = node.metadata_props.get(_STEPS)
+    found = (line.split(_FIELD) for line in recorded.split(_SEPARATOR)) if recorded else ()
+    return tuple(DerivationStep(int(number), stage, by) for number, stage, by in found)
+
+
 def mark_fused(node: onnx_ir.Node) -> None:
     """Record that ``node`` is a fused operator, rather than a node that prepares its operands."""
     node.metadata_props[_FUSED] = "1"
@@ -52,15 +77,75 @@ def is_fused(node: onnx_ir.Node) -> bool:
     return _FUSED in node.metadata_props
 
 
-def derive(nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
-    """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``."""
+def derive(
+    nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str, stage: str = "", number: int = 0
+) -> None:
+    """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``.
+
+    Args:
+        nodes, sources, by: the derivation.
+        stage: the pass that runs.
+        number: the position of the derivation among all derivations of the run.
+    """
     names = dict.fromkeys(name for source in sources for name in origins(source))
     earlier = dict.fromkeys(maker for source in sources for maker in makers(source) if maker != by)
     text, contributors = _SEPARATOR.join(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
+    steps = _joined(sources, DerivationStep(number, stage, by))
+    others = dict.fromkeys(name for source in sources for name in absorbed(source) if name not in names)
     for node in nodes:
+        node.metadata_props[_STEPS] = steps
+        if others:
+            node.metadata_props[_ABSORBED] = _SEPARATOR.join(list(others)[:_KEPT])
         node.metadata_props[_MAKERS] = contributors
         node.metadata_props[_ORIGIN] = text
         node.metadata_props[_BY] = by
+
+
+def _joined(nodes: Iterable[onnx_ir.Node], last: DerivationStep) -> str:
+    """The steps of ``nodes``, in order, and then the ``last`` one, in their recorded form."""
+    added = f"{last.number}{_FIELD}{last.stage}{_FIELD}{last.by}"
+    recorded = dict.fromkeys(text for node in nodes if (text := node.metadata_props.get(_STEPS)) is not None)
+    if not recorded:
+        return added
+    lines = dict.fromkeys(line for text in recorded for line in text.split(_SEPARATOR))
+    ordered = list(lines) if len(recorded) == 1 else sorted(lines, key=_number)
+    return _SEPARATOR.join([*ordered[1 - _KEPT_STEPS :], added])
+
+
+def _number(line: str) -> int:
+    """The number of a step in its recorded form."""
+    return int(line.partition(_FIELD)[0])
+
+
+def absorbed(node: onnx_ir.Node) -> tuple[str, ...]:
+    """Names of further original nodes whose results ``node`` computes: duplicates, and removed views."""
+    recorded = node.metadata_props.get(_ABSORBED)
+    return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+
+
+def absorb(node: onnx_ir.Node, other: onnx_ir.Node, by: str, stage: str, number: int) -> None:
+    """Record that an output of ``node`` replaces one of ``other``, from which it was not derived.
+
+    The other arguments are those of :func:`derive`.
+    """
+    own = dict.fromkeys([*origins(node), *absorbed(node)])
+    added = [name for name in (*origins(other), *absorbed(other)) if name not in own]
+    if added:
+        node.metadata_props[_ABSORBED] = _SEPARATOR.join([*absorbed(node), *added][:_KEPT])
+        node.metadata_props[_STEPS] = _joined([node, other], DerivationStep(number, stage, by))
+
+
+def folded_from(value: onnx_ir.Value) -> tuple[str, ...]:
+    """Names of the original nodes from which the constant ``value`` was computed; none if it is original."""
+    recorded = value.metadata_props.get(_ORIGIN)
+    return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+
+
+def record_folding(value: onnx_ir.Value, node: onnx_ir.Node) -> None:
+    """Record that the constant ``value`` replaces an output of ``node``."""
+    operands = (name for operand in node.inputs if operand is not None for name in folded_from(operand))
+    names = dict.fromkeys([*operands, *origins(node)])
+    value.metadata_props[_ORIGIN] = _SEPARATOR.join(list(names)[:_KEPT])
 
 
 def record_origin(node: onnx_ir.Node, names: Iterable[str]) -> None:

@@ -217,6 +217,7 @@ class _Run:
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
         cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * cx.edit.inventory.nodes
+        cx.edit.stage = pass_.name
         first_remark, epoch, revision = len(cx.remarks), cx.edit.epoch, cx.edit.revision
         cx.forget_reads()
         start = time.perf_counter()

@@ -15,6 +15,7 @@ from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.ort_vetoes import OrtVetoes
 from graphopt.rewrite.proposed_rewrite import ProposedRewrite
+from graphopt.rewrite.replaced_nodes import replaced_nodes
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
@@ -144,11 +145,16 @@ class _Run:
         edit.note_origin(made, match.nodes, action.owner)
         fresh = {output for node in made for output in node.outputs}
         before = [value for node in match.nodes for value in node.inputs if value is not None]
+        known = dict.fromkeys(value for node in made for value in ir.reads(node))
+        known |= {value: None for value in values if value is not None and value not in fresh}
+        replaced = replaced_nodes(root, match.nodes, known)
+        further = [node for node in replaced if node not in match.nodes]  # new nodes have the other origins
         for old, new in zip(root.outputs, values, strict=False):
             if new is None:
                 continue
             was_output, readers = old.is_graph_output(), [reader for reader, _ in old.uses()]
             edit.replace(old, new)
+            edit.note_replaced(new, further if new in fresh else replaced)
             if new in fresh and not was_output:
                 fresh.discard(new)
                 edit.transfer_name(new, old)

@@ -69,24 +69,23 @@ class Region:
         read = [value for node in self.nodes for value in ir.reads(node)] + list(self.outputs)
         return [v for v in dict.fromkeys(read) if v not in computed and ir.constant_of(v) is None]
 
-    def to_model(self, dtypes: Mapping[str, ir.DataType]) -> ir.Model:
-        """The region as a model; ``dtypes`` has the element types of its inputs that are not declared."""
+    def to_model(self, types: Mapping[str, ir.TypeProtocol]) -> ir.Model:
+        """The region as a model; ``types`` has the types of its inputs that are not declared."""
 
         def declare(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
-            dtype = dtypes.get(value.name or "")
-            return (value.type if dtype is None else ir.TensorType(dtype)), None
+            return types.get(value.name or "") or value.type, None
 
         graph = ir.extract(self.nodes, self.outputs, self.graph_inputs(), declare=declare)
         graph.name = "part"
         return ir.model_of(graph, self.model)
 
-    def to_source(self, dtypes: Mapping[str, ir.DataType]) -> bytes:
+    def to_source(self, types: Mapping[str, ir.TypeProtocol]) -> bytes:
         """The region for onnxruntime, with references to the data files of the model.
 
         Raises:
             ResourceLimit: it has too many weights outside of files.
         """
-        model = self.to_model(dtypes)
+        model = self.to_model(types)
         found = beside_data(model, _MAX_EMBEDDED)
         try:
             return ir.to_bytes(model) if found is None else found[0]
@@ -94,13 +93,21 @@ class Region:
             raise ResourceLimit("a part has more than 2 GB of weights outside of files") from error
 
 
-def dtypes_of(values: Mapping[str, Any]) -> dict[str, ir.DataType]:
-    """The element types of the arrays among ``values``."""
-    return {
-        name: ir.DataType.from_numpy(value.dtype)
-        for name, value in values.items()
-        if getattr(value, "dtype", None) is not None and value.dtype != object
-    }
+def types_of(values: Mapping[str, Any]) -> dict[str, ir.TypeProtocol]:
+    """The types of the arrays and sequences among ``values``; an empty sequence counts as one of float32."""
+    found: dict[str, ir.TypeProtocol] = {}
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        dtypes = [
+            ir.DataType.from_numpy(one.dtype)
+            for one in items
+            if hasattr(one, "dtype") and one.dtype != object
+        ]
+        if isinstance(value, list) and len(dtypes) == len(items):
+            found[name] = ir.SequenceType(ir.TensorType(dtypes[0] if dtypes else ir.DataType.FLOAT))
+        elif dtypes:
+            found[name] = ir.TensorType(dtypes[0])
+    return found
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from graphopt.util.text_tables import counted
 from graphopt.verification.candidate_comparison import CandidateComparison, absolute_rounding
 from graphopt.verification.case import Case
 from graphopt.verification.case_gatherer import CaseGatherer
-from graphopt.verification.model_parts import Part, Region, dtypes_of, split_in_parts
+from graphopt.verification.model_parts import Part, Region, split_in_parts, types_of
 from graphopt.verification.numeric_traits import numeric_traits_of, randomness_of
 from graphopt.verification.output_comparison import largest_deviations, nbytes
 from graphopt.verification.runners import Runners
@@ -151,7 +151,7 @@ class PartedModels:
             off = [values[name] for name in part.names]
             noise = [largest_deviations(value, value) for value in off]
             own.append(Case(case.binding, case.distribution, {**case.feeds, **values}, off, None, noise))
-        model = part.original.to_model(dtypes_of(fed[0]))
+        model = part.original.to_model(types_of(fed[0]))
         traits = numeric_traits_of(model)
         pairs = zip(model.graph.outputs, traits, strict=True)
         comparison = CandidateComparison(
@@ -170,7 +170,7 @@ class PartedModels:
 
     def runner(self, region: Region, values: Mapping[str, Any]) -> Runner:
         """Runs a region without optimizations; ``values`` has examples of the values at cuts."""
-        source = region.to_source(dtypes_of(values))
+        source = region.to_source(types_of(values))
         memory = SessionMemory(True, self.room.prepacks(region.weights), "parts run without optimizations")
         return self.make(source, memory)
 

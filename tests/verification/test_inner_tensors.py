@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 import graphopt
+from benchmarks.generated_decoder import Shape, write
 from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.verification.inner_tensors import compare_models, paired_streams
@@ -301,3 +305,22 @@ def test_values_wait_for_their_partners_in_files(monkeypatch: pytest.MonkeyPatch
     found = list(paired(iter(forwards), iter(backwards), {name: name for name in arrays}))
     assert sorted(name for name, _, _ in found) == sorted(arrays)
     assert all(np.array_equal(value, twin) for _, value, twin in found)
+
+
+@pytest.mark.slow
+def test_memory_of_a_large_model(tmp_path: Path) -> None:
+    """Neither this process nor one with a session contains the model."""
+    shape = Shape(layers=8, hidden=1024, inner=4096, heads=8, cached_heads=2, words=1000)
+    path = write(shape, tmp_path / "model.onnx", element=np.float32)
+    code = (
+        "import resource, sys, graphopt\n"
+        "from graphopt.verification.inner_tensors import compare_models\n"
+        "compare_models.WEIGHT_BYTES = 1 << 25\n"
+        "found = graphopt.compare(sys.argv[1], sys.argv[1], device='cpu')\n"
+        "assert found.is_equal and found.tensors and min(found.chunks) > 8\n"
+        "print(found.peak_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    weights = path.with_name("model.onnx.data").stat().st_size
+    assert max(map(int, done.stdout.split())) < 0.75 * weights

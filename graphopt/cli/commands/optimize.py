@@ -68,6 +68,7 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 )
 @shared_options.output_options
 @shared_options.record_option
+@shared_options.provenance_option
 @shared_options.model_options
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")

@@ -18,6 +18,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "dump": "Print a model, or the changes of each pass.",
         "diff": "Show the differences between the graphs of two models.",
         "explain": "Show the fusions of -O3, and the reasons for unfused nodes.",
+        "lineage": "Show the original nodes of a node, and their rewrites.",
         "passes": "List all passes, or describe one.",
         "pipelines": "List the named pipelines, or show the steps of one.",
         "partition": "Find groups of nodes that can be handled as one.",

@@ -108,6 +108,9 @@ output_options = group("Files", *weight_options.OPTIONS)
 #: For commands whose results record their settings.
 record_option = named("Files", "record_settings")
 
+#: For commands about results of ``optimize``, which may record the lineage of their nodes.
+provenance_option = named("Files", "provenance")
+
 #: The hint for a fuser that is combined with another choice of passes.
 FUSER_HINT = (
     "a fuser selects a pipeline: -O2 for none and ort, -O3 for builtin, -O3 with fuse-groups for native;"
@@ -371,6 +374,7 @@ def result_options(function: Function) -> Function:
         of_section("Verification"),
         pipeline_options,
         model_options,
+        provenance_option,
         record_option,
         output_options,
     ):

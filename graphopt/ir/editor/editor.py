@@ -20,6 +20,9 @@ class Editor(BodyEdits, InputOutputEdits, FunctionEdits, VersionEdits, MetadataE
         counts: number of edits by kind, without those that were undone.
         tally: nodes added minus nodes removed, by domain and operator, since it was last cleared.
         listeners: notified of replaced values.
+        stage: the name of the pass that runs, for provenance.
+        actor: the rule or pass that rewrites.
+        derivations: the number of derivations of nodes from others.
         trusts_shape: whether the declared shape of an output is correct; real models contain
             wrong shapes, which onnxruntime trusts. By default, all shapes are trusted; shape facts replace
             this function.

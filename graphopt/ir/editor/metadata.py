@@ -54,4 +54,9 @@ class MetadataEdits(EditorState):
 
     def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
         """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``."""
-        provenance.derive(nodes, sources, by)
+        self.derivations += 1
+        provenance.derive(nodes, sources, by, self.stage, self.derivations)
+
+    def note_folding(self, constant: onnx_ir.Value, node: onnx_ir.Node) -> None:
+        """Record that ``constant`` replaces an output of ``node``."""
+        provenance.record_folding(constant, node)

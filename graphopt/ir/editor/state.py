@@ -33,6 +33,8 @@ class EditorState:
         self.tally: Counter[tuple[str, str]] = Counter()
         self.log = ChangeLog()
         self.listeners: list[Listener] = []
+        self.stage = self.actor = ""
+        self.derivations = 0
         self.trusts_shape: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
         self._taken = TakenNames(model)

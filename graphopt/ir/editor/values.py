@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-from graphopt.ir import name_references
+from graphopt.ir import name_references, provenance
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.nodes import NodeEdits
 from graphopt.ir.value_uses import readers, replace_uses
@@ -50,6 +50,8 @@ class ValueEdits(NodeEdits):
         """
         if old is new:
             return
+        if (source := old.producer()) is not None:
+            self.note_replaced(new, [source])
         name_references.transfer_annotation(new, old, name=False)
         keeps_name = not old.is_graph_output() or self._can_be_output(old, new, restores=restores)
         changed = replace_uses(old, new, keep)
@@ -59,6 +61,16 @@ class ValueEdits(NodeEdits):
         self._changed("replace", changed)
         for listener in self.listeners:
             listener.replaced(old, new)
+
+    def note_replaced(self, new: onnx_ir.Value, sources: Iterable[onnx_ir.Node]) -> None:
+        """Record that the producer of ``new`` also computes the results of ``sources``."""
+        node = new.producer()
+        if node is None:
+            return
+        for source in sources:
+            if source is not node:
+                self.derivations += 1
+                provenance.absorb(node, source, self.actor, self.stage, self.derivations)
 
     def _replace_output(self, old: onnx_ir.Value, new: onnx_ir.Value, keeps_name: bool) -> None:
         producer = old.producer()

@@ -184,6 +184,7 @@ class ConstantPropagation(Pass):
             new = make(graph, tensor, f"{old.name}_folded")
             if old in computations and (weights := ir.constant_graph_of(cx.model.graph)) is not None:
                 weights.define(new, computations[old])
+            cx.edit.note_folding(new, node)
             cx.edit.replace(old, new)
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_with_bodies(node)

@@ -15,7 +15,7 @@ from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.inner_tensors.node_chunks import Chunk
-from graphopt.verification.model_parts import dtypes_of
+from graphopt.verification.model_parts import types_of
 from graphopt.verification.runners import Runners
 
 #: Sessions without an arena, which return memory as soon as values are not needed.
@@ -99,21 +99,21 @@ class ChunkedRun:
 
     def _prepared(self, chunk: Chunk, inputs: Mapping[str, Any]) -> tuple[Chunk, Runner]:
         """The chunk with the values that its sessions return, and its runner; ``inputs`` are its inputs."""
-        kind, dtypes = self._kind, dtypes_of(inputs)
+        kind, types = self._kind, types_of(inputs)
         if kind.level != "off":
-            chunk = _after_optimizations(chunk, dtypes, kind)
-        source = chunk.region.to_source(dtypes)
+            chunk = _after_optimizations(chunk, types, kind)
+        source = chunk.region.to_source(types)
         return chunk, self._runners.runner(source, choice=kind.choice, memory=_MEMORY)
 
 
-def _after_optimizations(chunk: Chunk, dtypes: Mapping[str, ir.DataType], kind: SessionKind) -> Chunk:
+def _after_optimizations(chunk: Chunk, types: Mapping[str, ir.TypeProtocol], kind: SessionKind) -> Chunk:
     """``chunk`` without the wanted values that do not exist after onnxruntime's optimizations."""
     region, needed = chunk.region, dict.fromkeys(chunk.needed)
     if not needed:
         return chunk
     plain = replace(region, outputs=tuple(value for value in region.outputs if value.name in needed))
     with optimized_graph(
-        plain.to_source(dtypes), optimizations=kind.level, device=kind.device, choice=kind.choice
+        plain.to_source(types), optimizations=kind.level, device=kind.device, choice=kind.choice
     ) as model:
         exists = {value.name: None for node in model.graph for value in node.outputs}
     kept = tuple(value for value in region.outputs if value.name in needed or value.name in exists)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,13 @@ class Side:
         name: the name of the model in messages.
         model: the model.
         kind: the sessions that run it.
+        origins: the original nodes of its nodes, by name, if they are recorded in its metadata.
     """
 
     name: str
     model: ir.Model
     kind: SessionKind
+    origins: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def compare_models(
@@ -75,7 +78,7 @@ def compare_models(
         UsageError: the inputs do not fit a model.
         RuntimeFailure: a model does not run.
     """
-    pairs = match_values(a.model, b.model)
+    pairs = match_values(a.model, b.model, b.origins)
     if not pairs:
         raise UnsupportedModel(
             f"no tensor of {a.name} has the name or the origin of one of {b.name}",
@@ -87,8 +90,8 @@ def compare_models(
             made = Runners(side.model, side.kind.device, threads=None, memory=memory, isolate=False)
             stack.callback(made.close)
             runners.append(made)
-        feeds = _feeds(a, runners[0], options)
-        chunks = [_chunks(side.model, compared_values(side.model), feeds) for side in (a, b)]
+        feeds = valid_feeds(a, runners[0], options)
+        chunks = [chunks_for(side.model, compared_values(side.model), feeds) for side in (a, b)]
         fed = (feeds, _in_types_of(b, feeds))
         runs = [
             ChunkedRun(side.name, parts, own, side.kind)
@@ -115,7 +118,7 @@ def compare_models(
     )
 
 
-def _feeds(side: Side, runners: Runners, options: InputOptions | None) -> Feeds:
+def valid_feeds(side: Side, runners: Runners, options: InputOptions | None) -> Feeds:
     """The largest of several inputs on which the model runs: with few rows, a fault may have no effect."""
     generator = Inputs(side.model, options)
     outputs = frozenset(side.model.graph.outputs)
@@ -141,7 +144,8 @@ def _feeds(side: Side, runners: Runners, options: InputOptions | None) -> Feeds:
     return max(valid, key=nbytes)
 
 
-def _chunks(model: ir.Model, wanted: list[ir.Value], feeds: Mapping[str, Any]) -> list[Chunk]:
+def chunks_for(model: ir.Model, wanted: list[ir.Value], feeds: Mapping[str, Any]) -> list[Chunk]:
+    """The chunks of ``model`` that return the ``wanted`` values, with limits on bytes for these ``feeds``."""
     sizes = {
         dim: size
         for port in Signature.of(model).inputs

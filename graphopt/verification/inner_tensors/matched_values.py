@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphopt import ir
 from graphopt.util.lazy_dataclass import dataclass
@@ -27,11 +27,14 @@ class MatchedValues:
     is_sure: bool
 
 
-def match_values(a: ir.Model, b: ir.Model) -> list[MatchedValues]:
+def match_values(
+    a: ir.Model, b: ir.Model, origins: Mapping[str, Sequence[str]] | None = None
+) -> list[MatchedValues]:
     """The matched values of the main graphs, in the topological order of ``a``, without constants.
 
     Values are matched by their names, and then by the nodes that compute them: nodes with equal names and
     operators, or a node of ``b`` whose recorded origins (:mod:`graphopt.ir.provenance`) are nodes of ``a``.
+    ``origins`` has origins by the names of nodes, if they are recorded elsewhere.
     """
     ours, theirs = compared_values(a), compared_values(b)
     named = {value.name: value for value in theirs}
@@ -41,7 +44,7 @@ def match_values(a: ir.Model, b: ir.Model) -> list[MatchedValues]:
         if twin is not None:
             found[value] = MatchedValues(value, twin, _is_sure(value, twin))
     matched = {pair.b for pair in found.values()}
-    for value, twin in _by_origin(a, b):
+    for value, twin in _by_origin(a, b, origins or {}):
         is_free = value not in found and twin not in matched
         if is_free and not ir.constant_of(value) and not ir.constant_of(twin):
             found[value] = MatchedValues(value, twin, is_sure=False)
@@ -67,12 +70,17 @@ def _is_sure(value: ir.Value, twin: ir.Value) -> bool:
     return node is not None and other is not None and node.op_identifier() == other.op_identifier()
 
 
-def _by_origin(a: ir.Model, b: ir.Model) -> Iterator[tuple[ir.Value, ir.Value]]:
+def _by_origin(
+    a: ir.Model, b: ir.Model, origins_of: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Values whose nodes have a common origin: candidates, some of them several times."""
     nodes = {ir.label(node): node for node in a.graph}
     last: dict[tuple[str, ...], ir.Node] = {}
     for node in b.graph:
-        last[ir.origins(node)] = node  # earlier nodes with the same origins compute its operands
+        known_origins = origins_of.get(ir.label(node))
+        last[tuple(known_origins or ir.origins(node))] = (
+            node  # earlier nodes with the same origins compute its operands
+        )
     for origins, node in last.items():
         known = [nodes[name] for name in origins if name in nodes]
         if len(known) < len(origins):

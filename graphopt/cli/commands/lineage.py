@@ -1,0 +1,93 @@
+"""graphopt lineage: the original nodes of a node of a result, and the results of an original node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Block, Line, shortened
+
+if TYPE_CHECKING:
+    from graphopt.instrument.lineage import Fate, NodeLineage, Step
+
+EXAMPLE = """
+graphopt lineage model.onnx logits -O3
+graphopt lineage model.onnx /encoder/layer.0/attention/MatMul --json
+graphopt optimize model.onnx -o model.opt.onnx -O3 --provenance
+graphopt lineage model.opt.onnx logits
+"""
+
+#: Number of names that are shown without -v.
+_NAMES = 12
+
+
+@command_decorator.command(
+    "lineage", example=EXAMPLE, everyday="-O --pipeline --passes --fuser --skip --exact --device --dim"
+)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@click.argument("node", metavar="NODE")
+@shared_options.pipeline_options
+@shared_options.target_options
+@shared_options.dim_options
+@shared_options.model_options
+def command(run: Run, model: Path, node: str) -> Output:
+    """Show the original nodes of a node, and their rewrites.
+
+    NODE is the name of a node, or of a value that it computes. MODEL is a result of optimize --provenance, or
+    an original model, on which the pipeline runs again. For a node of the result, shows the original nodes
+    that compute it, and the passes and rules in order. For an original node, shows the nodes of the result
+    that replace it, and its rewrites in order; the last one removed a node that is not in the result.
+    """
+    with run.console.progress(model.name) as advance:
+        advance(None, "optimizing")
+        found = run.compiler.lineage(model)
+    back, forward = found.back(node), found.forward(node)
+    if back is None and forward is None:
+        raise found.unknown(node)
+    data = {
+        "model": str(model),
+        "back": None if back is None else back.to_dict(),
+        "forward": None if forward is None else forward.to_dict(),
+    }
+    return Output(data, _text(back, forward, everything=run.verbose > 0))
+
+
+def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -> Iterator[Block]:
+    if back is not None:
+        yield Line(f"node of the result: {back.name}", "title")
+        if back.is_original:
+            yield "  unchanged, from the original"
+        else:
+            yield from _names("from", back.originals, everything)
+            yield from _names("also replaces", back.absorbed, everything)
+            yield from _steps("made by", back.steps)
+        yield from _names("reads constants folded from", back.folded, everything)
+    if forward is not None:
+        yield Line(f"node of the original: {forward.name}", "title")
+        if forward.nodes == (forward.name,) and not forward.steps:
+            yield "  unchanged in the result"
+            return
+        yield from _names("in the result", forward.nodes, everything)
+        yield from _names("folded into constants of", forward.folded, everything)
+        if not forward.nodes and not forward.folded:
+            yield "  not in the result"
+        yield from _steps("rewritten by", forward.steps)
+
+
+def _names(title: str, names: Sequence[str], everything: bool) -> Iterator[str]:
+    if names:
+        yield f"  {title}: {shortened(names, len(names) if everything else _NAMES)}"
+
+
+def _steps(title: str, steps: Sequence[Step]) -> Iterator[str]:
+    if steps:
+        texts = [stage if stage == by else f"{by} ({stage})" for stage, by in steps]
+        yield f"  {title}: {', '.join(texts)}"

@@ -1,0 +1,116 @@
+"""graphopt lineage: original nodes of a result, and replacements of original nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from tests.cli.conftest import Invoke
+
+#: A dropped Identity, a duplicate, a folded sum, a fused product, and a node that only a dropped one reads.
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+lineage (float[N, 4] x) => (float[N, 3] y)
+<float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[3] b = {1, 2, 3}, float[3] c = {3, 2, 1}>
+{
+    [first] a = Relu(x)
+    [second] a2 = Relu(x)
+    [sum] s = Add(a, a2)
+    [copy] t = Identity(s)
+    [bias] bias = Add(b, c)
+    [product] m = MatMul(t, w)
+    [shift] z = Add(m, bias)
+    [end] y = Tanh(z)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(TEXT), path)
+    return path
+
+
+def lineage(invoke: Invoke, *arguments: object) -> dict[str, dict[str, list[str]] | None]:
+    outcome = invoke("lineage", *arguments, "--json")
+    assert outcome.status == 0, outcome.err
+    found: dict[str, dict[str, list[str]] | None] = json.loads(outcome.out)
+    return found
+
+
+def test_back_from_a_fused_node(invoke: Invoke, model: Path) -> None:
+    back = lineage(invoke, model, "y", "-O3")["back"]
+    assert back is not None
+    assert {*back["originals"], *back["absorbed"]} >= {"product", "shift", "end"}
+    assert back["folded"] == ["bias"]
+    assert [step["by"] for step in back["steps"]].index("activation-into-gemm") > 0  # type: ignore[call-overload]
+
+
+def test_forward_to_the_nodes_that_replace_a_node(invoke: Invoke, model: Path) -> None:
+    name = lineage(invoke, model, "y", "-O3")["back"]["node"]  # type: ignore[index]
+    for original in ("product", "shift", "end"):
+        forward = lineage(invoke, model, original, "-O3")["forward"]
+        assert forward is not None and forward["nodes"] == [name]
+    folded = lineage(invoke, model, "bias", "-O3")["forward"]
+    assert folded is not None and (folded["nodes"], folded["folded_into"]) == ([], [name])
+    assert {"pass": "constant-propagation", "by": "constant-propagation"} in folded["steps"]
+
+
+def test_duplicates_and_dropped_nodes_are_absorbed(invoke: Invoke, model: Path) -> None:
+    first = lineage(invoke, model, "first")
+    assert first["back"]["absorbed"] == ["second"]  # type: ignore[index]
+    assert lineage(invoke, model, "second")["forward"]["nodes"] == ["first"]  # type: ignore[index]
+    assert lineage(invoke, model, "copy")["forward"]["nodes"] == ["sum"]  # type: ignore[index]
+
+
+def test_unchanged_nodes(invoke: Invoke, model: Path) -> None:
+    outcome = invoke("lineage", model, "end", "-O1")
+    assert outcome.out.splitlines() == [
+        "node of the result: end",
+        "  unchanged, from the original",
+        "node of the original: end",
+        "  unchanged in the result",
+    ]
+
+
+def test_a_result_keeps_its_lineage(invoke: Invoke, model: Path) -> None:
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
+    for name in ("y", "first", "copy", "bias", "product"):
+        kept, again = lineage(invoke, "out.onnx", name), lineage(invoke, model, name, "-O3")
+        assert {**kept, "model": None} == {**again, "model": None}
+
+
+def test_text(invoke: Invoke, model: Path) -> None:
+    lines = invoke("lineage", model, "bias", "-O3").out.splitlines()
+    assert lines[0] == "node of the original: bias"
+    assert any(line.startswith("  folded into constants of: ") for line in lines)
+    assert any(line.startswith("  rewritten by: ") and "constant-propagation" in line for line in lines)
+
+
+def test_unknown_names(invoke: Invoke, model: Path) -> None:
+    outcome = invoke("lineage", model, "prduct")
+    assert outcome.status == 2 and outcome.out == ""
+    assert "neither the model nor its original has a node or value 'prduct'" in outcome.err
+    assert invoke("lineage", model).status == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"version": 2}', '{"version": 1, "originals": [], "nodes": {"y": 3}}']
+)
+def test_damaged_lineage(invoke: Invoke, model: Path, text: str) -> None:
+    proto = onnx.load(model)
+    proto.metadata_props.add(key="graphopt:lineage", value=text)
+    proto.graph.node[-1].name = "y"
+    onnx.save(proto, "damaged.onnx")
+    outcome = invoke("lineage", "damaged.onnx", "y")
+    assert outcome.status == 3 and "the metadata entry 'graphopt:lineage' is damaged" in outcome.err
+
+
+def test_compare_matches_by_recorded_lineage(invoke: Invoke, model: Path) -> None:
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
+    assert invoke("compare", model, "out.onnx", "--device", "cpu").status == 0
