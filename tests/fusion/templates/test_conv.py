@@ -133,13 +133,29 @@ def test_empty_batch(built: Built) -> None:
         assert found.shape[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("weights", "pads"), [((3, 2, 3), [2, 2]), ((16, 16, 3), [2, 2]), ((20, 2, 1), [1, 0])]
+)
+def test_an_empty_axis_of_the_input_is_padding(
+    tmp_path: Path, weights: tuple[int, int, int], pads: list[int]
+) -> None:
+    model = model_of_any_width("Conv", weights, {"pads": pads})
+    (native,) = natives([model], PIPELINE, tmp_path)
+    assert native.groups
+    feeds = {"x": np.ones((1, weights[1], 0), np.float32)}
+    original = session.create(model.SerializeToString(), threads=1)
+    running = session.create(native.model, threads=1, choice=native.choice)
+    (one,), (two,) = session.run(running, feeds), session.run(original, feeds)
+    assert one.size and np.array_equal(one, two)
+
+
 def test_a_kernel_wider_than_its_input_fails_with_a_message(tmp_path: Path) -> None:
     model = model_of_any_width("Conv", (3, 2, 5))
     (native,) = natives([model], PIPELINE, tmp_path)
     assert native.groups
     running = session.create(native.model, threads=1, choice=native.choice)
     assert session.run(running, {"x": np.ones((1, 2, 5), np.float32)})[0].shape == (1, 3, 1)
-    with pytest.raises(RuntimeFailure, match="do not match"):
+    with pytest.raises(RuntimeFailure, match="X is 4 long on axis 2, at least 5 expected"):
         session.run(running, {"x": np.ones((1, 2, 4), np.float32)})
 
 

@@ -128,28 +128,78 @@ def test_empty_batch(built: Built) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "width", "is_valid"),
+    ("attributes", "width", "fault"),
     [
-        ({"pads": [3, 2]}, 5, True),
-        ({"pads": [3, 2]}, 1, False),  # all outputs are cropped
-        ({"strides": [2], "output_shape": [8]}, 3, True),
-        ({"strides": [2], "output_shape": [8]}, 2, False),  # needs a larger output padding than the stride
+        ({"pads": [3, 2]}, 5, None),
+        ({"pads": [3, 2]}, 1, "for which the result is empty"),
+        ({"strides": [2], "output_shape": [8]}, 3, None),
+        ({"strides": [2], "output_shape": [8]}, 2, "too short for output_shape"),
     ],
 )
 def test_sizes_that_onnxruntime_rejects_fail_with_a_message(
-    tmp_path: Path, attributes: dict[str, Any], width: int, is_valid: bool
+    tmp_path: Path, attributes: dict[str, Any], width: int, fault: str | None
 ) -> None:
     model = model_of_any_width("ConvTranspose", (2, 3, 3), attributes)
     (native,) = natives([model], PIPELINE, tmp_path)
     assert native.groups
     running = session.create(native.model, threads=1, choice=native.choice)
     feeds = {"x": np.ones((1, 2, width), np.float32)}
-    if is_valid:
+    if fault is None:
         original = session.create(model.SerializeToString(), threads=1)
         assert np.array_equal(session.run(running, feeds)[0], session.run(original, feeds)[0])
         return
-    with pytest.raises(RuntimeFailure, match="do not match"):
+    with pytest.raises(RuntimeFailure, match=f"X is {width} long on axis 2, {fault}"):
         session.run(running, feeds)
+
+
+def test_an_empty_axis_of_the_input_has_the_bias_as_its_result(tmp_path: Path) -> None:
+    """onnxruntime 1.31 may crash for three spatial axes of which one is empty."""
+    cases = [
+        conv((1, 2, 3), (2, 3, 3)),
+        conv((1, 4, 3), (4, 3, 4), group=2, pads=[1, 1], after="relu"),
+        conv((1, 2, 3), (2, 3, 3), strides=[2], after="silu"),
+        conv((1, 2, 3, 5), (2, 3, 3, 3)),
+        conv((1, 2, 3, 5), (2, 3, 5, 60), strides=[3, 2], after="relu"),
+        conv((1, 2, 3), (2, 3, 4), bias=False),
+    ]
+    model = model_of("ConvTranspose", cases, np.random.default_rng(0))
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[2].dim_param = f"{value.name}_length"
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    (native,) = natives([model], PIPELINE, tmp_path)
+    assert len(native.groups) == len(cases)
+    running = session.create(native.model, threads=1, choice=native.choice)
+    original = session.create(model.SerializeToString(), threads=1)
+    feeds = {name: array[:, :, :0] for name, array in feeds_of(cases, 2, 0).items()}
+    for case, one, two in zip(cases, session.run(running, feeds), session.run(original, feeds), strict=True):
+        assert one.size and one.shape == two.shape, case
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-6, err_msg=str(case))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"),
+    [
+        ({"strides": [3]}, "for which the result is empty"),
+        ({"pads": [1, 1]}, "for which the result is empty"),
+        ({"auto_pad": "SAME_UPPER"}, "at least 1 expected"),
+        ({"strides": [2], "output_padding": [1]}, "at least 1 expected"),
+        ({"output_shape": [4]}, "at least 1 expected"),
+    ],
+)
+def test_an_empty_axis_that_onnxruntime_rejects(
+    tmp_path: Path, attributes: dict[str, Any], fault: str
+) -> None:
+    model = model_of_any_width("ConvTranspose", (2, 3, 3), attributes)
+    (native,) = natives([model], PIPELINE, tmp_path)
+    feeds = {"x": np.ones((1, 2, 0), np.float32)}
+    for running in (
+        session.create(model.SerializeToString(), threads=1),
+        session.create(native.model, threads=1, choice=native.choice),
+    ):
+        with pytest.raises(RuntimeFailure) as failure:
+            session.run(running, feeds)
+    assert f"X is 0 long on axis 2, {fault}" in str(failure.value)
 
 
 @pytest.mark.parametrize(

@@ -197,11 +197,11 @@ def test_no_steps_and_no_rows(number, level, built):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("lens", np.full(9, 8, np.int32), "sequence_lens of"),
-        ("lens", np.full(9, -1, np.int32), "sequence_lens of"),
-        ("lens", np.ones(4, np.int32), "sequence_lens of|long on axis"),
-        ("h", np.zeros((2, 3, 20), np.float32), "initial_h of|long on axis"),
-        ("X", np.zeros((7, 9, 17), np.float32), "W of|Got invalid dimensions"),
+        ("lens", np.full(9, 8, np.int32), "sequence_lens contains 8, 0 to 7 expected"),
+        ("lens", np.full(9, -1, np.int32), "sequence_lens contains -1, 0 to 7 expected"),
+        ("lens", np.ones(4, np.int32), "sequence_lens is 4 long on axis 0, 9 expected"),
+        ("h", np.zeros((2, 3, 20), np.float32), "initial_h is 3 long on axis 1, 9 expected"),
+        ("X", np.zeros((7, 9, 17), np.float32), "W is 16 long on axis 2, 17 expected|Got invalid dimensions"),
     ],
 )
 def test_wrong_inputs_fail_with_a_message(name, value, message, built):

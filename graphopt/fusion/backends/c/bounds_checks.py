@@ -42,7 +42,7 @@ def checks(kernel: Kernel, sizes: SizeVariables, labels: Sequence[str] = ()) -> 
             ("write", output_labels, kernel.outputs, stores),
         ):
             for access in dict.fromkeys(accesses):
-                message = f"{kernel.name} would {verb} outside of {names[access.port]}"
+                message = f"it would {verb} outside of {names[access.port]}"
                 yield from _access_check(kernel, segment, access, ports[access.port], message, sizes)
 
 
@@ -58,7 +58,7 @@ def _segment_check(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> It
         return
     first, last, whole = map(sizes.c, (start, stop, end))
     yield f"    if ({first} < 0 || {first} > {last} || {last} > {whole}) {{"
-    yield from _fail(f"{kernel.name} would leave its loops")
+    yield from _fail("it would leave its loops")
 
 
 def _access_check(

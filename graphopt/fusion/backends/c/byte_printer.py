@@ -50,8 +50,7 @@ class ByteMatrixPrinter(BytePrinter):
         if self.is_batched:
             pairs += [(axis, axis) for axis in range(a - 2)]
         for left, right in pairs:
-            message = f"the operands do not match on axis {left}"
-            yield from self.require(f"in0[{left}] == in1[{right}]", message=message)
+            yield from self.shapes.size(_B, right, f"in{_A}[{left}]")
 
     def packing(self, prefix: str, *more: str) -> str:
         """``NAME_size`` and ``NAME_pack`` for ``b``, by the functions ``PREFIX_size`` and ``PREFIX_pack``.

@@ -34,15 +34,16 @@ def input_checks(
         label = labels[index] if labels else f"input {index}"
         for axis, dim in enumerate(port.dims):
             if not is_symbol(kernel, index, axis, dim):
-                yield from size_check(kernel, index, axis, sizes.c(dim), dims, label)
+                yield from size_check(index, axis, sizes.c(dim), dims, label)
 
 
-def size_check(
-    kernel: NativeKernel, index: int, axis: int, expected: str, dims: str = "in", label: str = ""
-) -> Iterator[str]:
-    """Statements that fail if ``{dims}{index}[axis]``, a dim of the input ``label``, is not ``expected``."""
+def size_check(index: int, axis: int, expected: str, dims: str, label: str) -> Iterator[str]:
+    """Statements that fail if ``{dims}{index}[axis]``, a dim of the input ``label``, is not ``expected``.
+
+    onnxruntime adds the name of the kernel to the message.
+    """
     yield f"    if ({dims}{index}[{axis}] != {expected}) {{"
-    words = f'"{label or f"input {index}"} of {kernel.name} is %lld long on axis {axis}, %lld expected"'
+    words = f'"{label} is %lld long on axis {axis}, %lld expected"'
     values = f"(long long){dims}{index}[{axis}], (long long){expected}"
     yield "        char message[256];"
     yield f"        snprintf(message, sizeof message, {words}, {values});"

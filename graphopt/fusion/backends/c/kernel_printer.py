@@ -94,13 +94,13 @@ def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
         yield f"        run.step[{number}] = step;"
     yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
     if any(printer.schedule.stage_plan.spilled for printer in printers):
-        yield from memory_check(kernel.name)
+        yield from memory_check()
 
 
-def memory_check(name: str) -> Iterator[str]:
-    """Statements that fail if a thread of the kernel ``name`` had no memory."""
+def memory_check() -> Iterator[str]:
+    """Statements that fail if a thread of the kernel had no memory."""
     yield "        if (run.failed) {"
-    yield f'            go_fail(call, "{name} is out of memory");'
+    yield '            go_fail(call, "out of memory");'
     yield "            return 1;"
     yield "        }"
 
@@ -131,7 +131,7 @@ def _segment(kernel: Kernel, printer: SegmentPrinter) -> Iterator[str]:
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
     if printer.schedule.stage_plan.spilled:
-        yield from memory_check(kernel.name)
+        yield from memory_check()
     yield "    }"
 
 

@@ -59,7 +59,7 @@ def row_parts(printer: SegmentPrinter, weight: str) -> Iterator[str]:
     buffers = f"(size_t)padded * {row} + {64 * (len(plan.stage_plan.spilled) + 1)}"
     yield f"            run.own = malloc({buffers} + (size_t)run.parts * {8 * slots});"
     yield "            if (!run.own) {"
-    yield f'                go_fail(call, "{name} is out of memory");'
+    yield '                go_fail(call, "out of memory");'
     yield "                return 1;"
     yield "            }"
     yield "            for (run.item = 0; run.item < rows; run.item++) {"

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from graphopt.fusion.backends.c.epilogue_printer import EpiloguePrinter
 from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
+from graphopt.fusion.backends.c.requirements import ShapeRequirements, require
 from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import Port
 from graphopt.fusion.template_kernel import RESULT, TemplateKernel
@@ -27,9 +28,7 @@ from graphopt.util.lazy_dataclass import dataclass
 _PACKAGE = "graphopt.fusion.backends.c.templates"
 #: ``GO_MOST_DIMS`` of ``packed.h``, and ``GO_MOST_CONSTANTS`` of ``runtime.h``.
 _MOST_DIMS, _MOST_CONSTANTS = 16, 8
-
-
-#: The message of :meth:`TemplatePrinter.require` after a failed allocation.
+#: The message after a failed allocation.
 OUT_OF_MEMORY = "out of memory"
 
 
@@ -51,11 +50,13 @@ class TemplatePrinter(ABC):
     """Prints the kernel of a template.
 
     Attributes:
+        names: the operands in messages, by the names that ONNX or onnxruntime gives to them.
         headers: files in ``include``, which define the C functions of the template, in order of dependence.
         state: members of ``NAME_run`` for the template.
         runs_empty: whether :meth:`run` has work although the first result is empty.
     """
 
+    names: ClassVar[tuple[str, ...]] = ()
     headers: ClassVar[tuple[str, ...]] = ()
     state: ClassVar[str] = ""
     runs_empty: ClassVar[bool] = False
@@ -76,8 +77,8 @@ class TemplatePrinter(ABC):
         """Statements of ``NAME_main`` that compute the results.
 
         They use ``call``, ``run``, the dims ``inK`` of operands and ``dimsK`` of results. All results
-        have memory, and the first one is not empty unless :attr:`runs_empty`. A failure is
-        ``go_fail(call, "…")`` and ``return 1``.
+        have memory, and the first one is not empty unless :attr:`runs_empty`. Failures are those of
+        :func:`graphopt.fusion.backends.c.requirements.require`.
         """
 
     def functions(self) -> str:
@@ -87,6 +88,10 @@ class TemplatePrinter(ABC):
     def checks(self) -> Iterator[str]:
         """Statements that check the shapes of operands beyond their types; first in ``NAME_main``."""
         return iter(())
+
+    def label(self, operand: int) -> str:
+        """The name of an operand in messages."""
+        return self.names[operand] if operand < len(self.names) else f"operand {operand}"
 
     def constants(self) -> Sequence[PackedConstant]:
         """Operands that are packed once per session."""
@@ -124,14 +129,10 @@ class TemplatePrinter(ABC):
         places = [constant.operand for constant in self.constants()]
         return f"go_packed_operand(call, {places.index(operand)})"
 
-    def require(
-        self, *conditions: str, message: str = "the shapes of its operands do not match"
-    ) -> Iterator[str]:
-        """Statements that fail with ``message`` unless all conditions hold, which are expressions of C."""
-        yield f"    if (!({' && '.join(conditions)})) {{"
-        yield f'        go_fail(call, "{self.name}: {message}");'
-        yield "        return 1;"
-        yield "    }"
+    @property
+    def shapes(self) -> ShapeRequirements:
+        """Requirements for the shapes of operands."""
+        return ShapeRequirements([self.label(operand) for operand in range(len(self.kernel.operands))])
 
     def stride(self, operand: int, axis: int) -> str:
         """The distance in memory between two neighbours along an axis of an operand, in elements."""
@@ -148,7 +149,7 @@ static void {self.name}_chunk(void *data, size_t chunk) {{
 
     def memory_check(self) -> Iterator[str]:
         """Statements that fail if a thread has set ``run->failed``."""
-        return self.require("!run->failed", message=OUT_OF_MEMORY)
+        return require("!run->failed", OUT_OF_MEMORY)
 
     # The text
 
@@ -224,7 +225,11 @@ static inline void {self.finish}(void *data, int64_t at, int64_t count, const vo
             yield f"    int64_t given{index}[{max(rank, 1)}];"
             yield f"    const void *const data{index} = go_input(call, {index}, {rank}, given{index});"
             yield f"    if (!data{index}) return 1;"
-        checks = list(input_checks(kernel, sizes, "given"))
+        labels = [f"input {index}" for index in range(len(kernel.inputs))]
+        for operand, place in reversed([*enumerate(kernel.operands)]):
+            if place is not None:
+                labels[place] = self.label(operand)
+        checks = list(input_checks(kernel, sizes, "given", labels))
         yield from size_definitions(kernel, sizes, dims="given")
         yield from checks
 

@@ -28,6 +28,7 @@ FLAGS = [
     "-ffp-contract=off",
     "-Wall",
     "-Wextra",
+    "-Wfloat-conversion",
     "-Werror",
     "-Wno-tautological-compare",
 ]

@@ -106,7 +106,7 @@ def test_out_of_bounds_accesses_fail(unit: Unit, kernel: Kernel, short: int, eno
 @pytest.mark.parametrize("kernel", [BEFORE, HUGE], ids=lambda kernel: kernel.name)
 def test_statically_out_of_bounds_kernels_fail(unit: Unit, kernel: Kernel) -> None:
     for length in (0, 1, 5, 1000):
-        with pytest.raises(RuntimeError, match=f"{kernel.name} would read outside of input 0"):
+        with pytest.raises(RuntimeError, match=r"^it would read outside of input 0"):
             unit.run(WRONG.index(kernel), [np.ones(length, np.float32)])
 
 

@@ -30,8 +30,7 @@ void go_fail(go_call *call, const char *message) {
 
 static void fail_at(go_call *call, const char *what, int index, const char *problem, long long number) {
   char text[200];
-  const char *name = call->instance->kernel->name;
-  snprintf(text, sizeof text, "%s %d of kernel %.100s %s %lld", what, index, name, problem, number);
+  snprintf(text, sizeof text, "%s %d %s %lld", what, index, problem, number);
   go_fail(call, text);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter
 from graphopt.fusion.templates.attention import (
     COSINES,
@@ -21,11 +22,21 @@ from graphopt.fusion.templates.attention import (
 )
 
 _RESULT = 3
+#: Messages about the operands of GroupQueryAttention.
+_DEPTH = "heads of query have %lld elements"
+_DEPTHS = f"{_DEPTH}, those of value %lld"
+_TOTAL = "total_sequence_length is %lld, with %lld past and %lld new keys"
+_QUERIES = "%lld queries after a past in %lld batches: several are supported in one batch only"
+_ANGLES = "cos_cache is %lld long on axis 1, for heads of %lld elements"
 
 
 class AttentionPrinter(TemplatePrinter):
     """Prints softmax(scale · Q · Kᵀ + mask) · V, and the present; the schedule is in ``attention.h``."""
 
+    names = (
+        *("query", "key", "value", "mask", "past_key", "past_value"),
+        *("seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"),
+    )
     headers = ("products/shuffles.h", "products/gemm_tiles.h", "products/attention.h")
     state = "go_attention attention;"
 
@@ -94,61 +105,66 @@ class AttentionPrinter(TemplatePrinter):
         yield f"    const int64_t queries = {self._length(QUERY)}, added = {self._length(KEY)};"
         yield f"    const int64_t past = {past};"
         if found.is_grouped:
+            yield from self.shapes.shape(TOTAL, [1] * self.rank_of(TOTAL))
             yield f"    const int64_t total = *(const int32_t *)run->in[{TOTAL}];"
             yield "    const int64_t present = total > past ? total : past;"
         else:
             yield "    const int64_t present = past + added;"
-        yield from self.require(*self._conditions())
+        yield from self._size_checks()
         if found.is_grouped:
             yield from self._grouped_checks()
 
-    def _conditions(self) -> Iterator[str]:
-        """Conditions that the shapes satisfy."""
-        found = self._parameters
+    def _size_checks(self) -> Iterator[str]:
+        """Statements that check the sizes of all operands but those of GroupQueryAttention alone."""
+        found, shapes = self._parameters, self.shapes
         if self._is_packed:
-            yield f"in0[2] % {self._packed_heads} == 0"
+            yield from shapes.multiple(QUERY, 2, self._packed_heads)
         else:
-            yield from ("in1[0] == in0[0]", "in2[0] == in0[0]", f"added == {self._length(VALUE)}")
-            yield f"{self._depth(QUERY)} == {self._depth(KEY)}"
             for operand in (QUERY, KEY, VALUE):
                 heads, by_heads = self._heads(operand), found.by_heads[operand]
-                yield f"in{operand}[1] == {heads}" if by_heads else f"in{operand}[2] % {heads} == 0"
+                yield from shapes.size(operand, 0, "in0[0]") if operand != QUERY else ()
+                yield from shapes.size(operand, 1, heads) if by_heads else shapes.multiple(operand, 2, heads)
+            yield from shapes.size(VALUE, 2 if found.by_heads[VALUE] else 1, "added")
+            depths = self._depth(QUERY), self._depth(KEY)
+            message = "heads of query have %lld elements, those of key %lld"
+            yield from require(f"{depths[0]} == {depths[1]}", message, *depths)
         for operand in (PAST_KEY, PAST_VALUE):
             if self.operand(operand) is not None:
                 depth = self._depth(QUERY if operand == PAST_KEY else VALUE)
-                sizes = ("in0[0]", str(found.key_heads), "past", depth)
-                yield from (f"in{operand}[{axis}] == {size}" for axis, size in enumerate(sizes))
-        for axis, size in zip(found.mask_axes[:2], ("in0[0]", found.heads), strict=False):
+                yield from shapes.shape(operand, ("in0[0]", found.key_heads, "past", depth))
+        for axis, size in zip(found.mask_axes[:2], ("in0[0]", str(found.heads)), strict=False):
             if axis is not None:
-                yield f"(in{MASK}[{axis}] == 1 || in{MASK}[{axis}] == {size})"
+                yield from shapes.size_or_one(MASK, axis, size)
         for axis, size in zip(found.mask_axes[2:], ("queries", "present"), strict=False):
             if axis is not None:
-                yield f"in{MASK}[{axis}] == {size}"
+                yield from shapes.size(MASK, axis, size)
         if found.is_causal:
-            yield "queries == added"
+            message = "%lld queries and %lld keys, which causal attention requires to be equal"
+            yield from require("queries == added", message, "queries", "added")
 
     def _grouped_checks(self) -> Iterator[str]:
         """The conditions of GroupQueryAttention, by which all accesses are in bounds."""
-        depth = self._depth(QUERY)
-        conditions = [f"{depth} == {self._depth(VALUE)}", f"{depth} % 8 == 0", f"in{LENGTHS}[0] == in0[0]"]
-        conditions.append("(total == past + added || total <= past)")
-        conditions.append("(total == queries || queries == 1 || in0[0] == 1)")
-        total = self.operand(TOTAL)
-        if total is not None and total.dims:
-            conditions.append(f"in{TOTAL}[0] == 1")
+        depth, width, shapes = self._depth(QUERY), self._depth(VALUE), self.shapes
+        yield from shapes.size(LENGTHS, 0, "in0[0]")
+        yield from require(f"{depth} == {width}", _DEPTHS, depth, width)
+        yield from require(f"{depth} % 8 == 0", f"{_DEPTH}, a multiple of 8 expected", depth)
+        yield from require("total == past + added || total <= past", _TOTAL, "total", "past", "added")
+        yield from require("total == queries || queries == 1 || in0[0] == 1", _QUERIES, "queries", "in0[0]")
         positions = "present"
         if self.operand(COSINES) is not None:
             positions = f"in{COSINES}[0]"
-            conditions += [f"{depth} % 16 == 0", f"in{COSINES}[1] % 8 == 0", f"2 * in{COSINES}[1] <= {depth}"]
-            conditions += [f"in{COSINES}[{axis}] == in{SINES}[{axis}]" for axis in range(2)]
-            conditions.append(f"{positions} >= total")
-        yield from self.require(*conditions)
+            yield from require(f"{depth} % 16 == 0", f"{_DEPTH}, a multiple of 16 expected", depth)
+            yield from shapes.multiple(COSINES, 1, 8)
+            angles = f"in{COSINES}[1]"
+            yield from require(f"2 * {angles} <= {depth}", _ANGLES, angles, depth)
+            yield from shapes.shape(SINES, [f"in{COSINES}[{axis}]" for axis in range(2)])
+            message = "cos_cache has %lld positions, total_sequence_length is %lld"
+            yield from require(f"{positions} >= total", message, positions, "total")
         yield "    for (int64_t batch = 0; batch < in0[0]; batch++) {"
         yield f"        const int64_t length = ((const int32_t *)run->in[{LENGTHS}])[batch] + (int64_t)1;"
         yield f"        if (length >= 1 && length <= present && length <= {positions} &&"
         yield "            (total == queries || (length >= queries && length - queries <= past))) continue;"
-        yield f'        go_fail(call, "{self.name}: a length of the keys is out of range");'
-        yield "        return 1;"
+        yield from require("0", "seqlens_k contains %lld, which is out of range", "length - 1")
         yield "    }"
 
     def functions(self) -> str:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt.fusion.backends.c.byte_printer import BytePrinter
 from graphopt.fusion.backends.c.template_printer import PackedConstant
-from graphopt.fusion.backends.c.templates.conv import MODES
+from graphopt.fusion.backends.c.templates.conv import MODES, least_size
 from graphopt.fusion.templates.byte_conv import ByteConvParameters
 
 _X, _WEIGHTS, _X_SCALE, _W_SCALES, _X_ZERO, _W_ZEROS, _BIAS, _SCALE, _ZERO = range(9)
@@ -26,6 +26,10 @@ class ByteConvPrinter(BytePrinter):
         *("products/byte_tiles.h", "products/conv_sizes.h", "products/shuffles.h"),
         *("products/byte_conv_plan.h", "products/byte_conv_filters.h"),
         *("products/byte_conv_input.h", "products/byte_conv.h"),
+    )
+    names: ClassVar[tuple[str, ...]] = (
+        *("x", "w", "x_scale", "w_scale", "x_zero_point", "w_zero_point"),
+        *("B", "y_scale", "y_zero_point"),
     )
     state = "go_byte_conv conv;"
     conv: ClassVar[str] = "run->conv"
@@ -48,8 +52,9 @@ class ByteConvPrinter(BytePrinter):
         return [["in0[0]", "in1[0]", *(f"go_conv_size({self._axis(axis)})" for axis in range(2))]]
 
     def checks(self) -> Iterator[str]:
-        sizes = (f"{size} >= 1" for size in self.dims()[0][2:])
-        yield from self.require(f"in0[1] == {self.sizes.groups} * in1[1]", *sizes)
+        yield from self.shapes.size(_X, 1, f"{self.sizes.groups} * in{_WEIGHTS}[1]")
+        for axis in range(2):
+            yield from self.shapes.at_least(_X, 2 + axis, least_size(self.sizes, axis))
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]

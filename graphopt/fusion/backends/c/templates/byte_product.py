@@ -18,6 +18,17 @@ class ByteProductPrinter(ByteMatrixPrinter):
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/byte_tiles.h", "products/byte_products.h"),
     )
+    names = (
+        "A",
+        "B",
+        "a_scale",
+        "b_scale",
+        "a_zero_point",
+        "b_zero_point",
+        "bias",
+        "y_scale",
+        "y_zero_point",
+    )
     state = "go_byte_product product;"
 
     @property

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.template_kernel import TemplateKernel
+from graphopt.fusion.templates.byte_conv import ByteConvParameters
 from graphopt.fusion.templates.conv import ConvParameters
 
 _X, _WEIGHTS, _BIAS, _ADDEND = range(4)
@@ -30,8 +32,18 @@ _ACTIVATIONS = {
 }
 
 
+def least_size(found: ConvParameters | ByteConvParameters, axis: int) -> int:
+    """The smallest size of a spatial axis for which the result is not empty."""
+    if found.auto_pad != "NOTSET":
+        return 1
+    extent = (found.kernel[axis] - 1) * found.dilations[axis] + 1
+    return max(0, extent - found.pads[axis] - found.pads[len(found.kernel) + axis])
+
+
 class ConvPrinter(TemplatePrinter):
     """Prints a convolution; the schedules are in ``conv_*.h``, ``depthwise_*.h`` and ``winograd.h``."""
+
+    names = ("X", "W", "B", "Z")
 
     def __init__(self, kernel: TemplateKernel) -> None:
         super().__init__(kernel)
@@ -59,13 +71,13 @@ class ConvPrinter(TemplatePrinter):
         return ", ".join(map(str, (*values, found.pads[self.rank + axis], MODES[found.auto_pad])))
 
     def checks(self) -> Iterator[str]:
-        conditions = [f"in{_X}[1] == {self.parameters.groups} * in{_WEIGHTS}[1]"]
-        conditions += [f"{size} >= 1" for size in self.dims()[0][2:]]
+        yield from self.shapes.size(_X, 1, f"{self.parameters.groups} * in{_WEIGHTS}[1]")
+        for axis in range(self.rank):
+            yield from self.shapes.at_least(_X, 2 + axis, least_size(self.parameters, axis))
         if self.operand(_BIAS) is not None:
-            conditions.append(f"in{_BIAS}[0] == in{_WEIGHTS}[0]")
+            yield from self.shapes.size(_BIAS, 0, f"in{_WEIGHTS}[0]")
         if self.operand(_ADDEND) is not None:
-            conditions += [f"in{_ADDEND}[{axis}] == {size}" for axis, size in enumerate(self.dims()[0])]
-        yield from self.require(*conditions)
+            yield from self.shapes.shape(_ADDEND, self.dims()[0])
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
@@ -147,7 +159,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
             yield f"    go_conv_axis(conv, {axis}, {arguments});"
         count = f"{4 if self.kind == 'winograd' else 1} * in{_WEIGHTS}[1] * {taps}"
         yield f"    int64_t *const offset = malloc((size_t)({count}) * sizeof(int64_t));"
-        yield from self.require("offset", message=OUT_OF_MEMORY)
+        yield from require("offset", OUT_OF_MEMORY)
         yield f"    const int64_t chunks = go_{self.kind}_plan(&run->conv, offset);"
         yield from self._chunks()
         yield "    free(offset);"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.backends.c.templates.conv import MODES
 from graphopt.fusion.template_kernel import TemplateKernel
@@ -15,6 +16,7 @@ _X, _WEIGHTS, _BIAS = range(3)
 class ConvTransposePrinter(TemplatePrinter):
     """Prints a transposed convolution; the schedule is in ``conv_transposed.h``."""
 
+    names = ("X", "W", "B")
     headers = tuple(
         f"products/{name}.h"
         for name in ("shuffles", "conv_sizes", "conv_plan", "conv_positions", "conv_transposed")
@@ -40,17 +42,21 @@ class ConvTransposePrinter(TemplatePrinter):
 
     def checks(self) -> Iterator[str]:
         found = self.parameters
-        conditions = [f"in{_X}[1] == in{_WEIGHTS}[0]"]
-        conditions += [f"in{_X}[{2 + axis}] >= 1" for axis in range(self.rank)]
+        yield from self.shapes.size(_X, 1, f"in{_WEIGHTS}[0]")
         for axis, size in enumerate(self.dims()[0][2:]):
-            conditions.append(f"{size} >= 1")
+            given = f"in{_X}[{2 + axis}]"
+            if found.output_padding[axis] or found.output_shape or found.auto_pad != "NOTSET":
+                yield from self.shapes.at_least(_X, 2 + axis, 1)
             if found.output_shape:  # more would be beyond the largest output padding
                 extent = (found.kernel[axis] - 1) * found.dilations[axis] + 1 + found.output_padding[axis]
-                whole = f"(in{_X}[{2 + axis}] - 1) * {found.strides[axis]} + {extent}"
-                conditions.append(f"{size} < {whole} + {found.strides[axis]}")
+                whole = f"({given} - 1) * {found.strides[axis]} + {extent}"
+                message = f"X is %lld long on axis {2 + axis}, too short for output_shape"
+                yield from require(f"{size} < {whole} + {found.strides[axis]}", message, given)
+            else:
+                message = f"X is %lld long on axis {2 + axis}, for which the result is empty"
+                yield from require(f"{size} >= 1", message, given)
         if self.operand(_BIAS) is not None:
-            conditions.append(f"in{_BIAS}[0] == {self.dims()[0][1]}")
-        yield from self.require(*conditions)
+            yield from self.shapes.size(_BIAS, 0, self.dims()[0][1])
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
@@ -86,8 +92,12 @@ static void {name}_chunk(void *data, size_t chunk) {{
             place = axis - (3 - self.rank)
             arguments = self._axis(place) if place >= 0 else "1, 1, 1, 1, 0, 0, 0, 0, -1"
             yield f"    go_transposed_axis(&run->conv, {axis}, {arguments});"
+        yield "    if (conv->in[0] == 0 || conv->in[1] == 0 || conv->in[2] == 0) {"
+        yield f"        go_transposed_nothing(&run->conv, {self.finish}, run);"
+        yield "        return 0;"
+        yield "    }"
         yield f"    int64_t *const offset = malloc((size_t)(conv->channels * {taps}) * sizeof(int64_t));"
-        yield from self.require("offset", message=OUT_OF_MEMORY)
+        yield from require("offset", OUT_OF_MEMORY)
         yield "    const int64_t chunks = go_transposed_plan(&run->conv, offset);"
         yield f"    go_parallel(call, {self.name}_chunk, run, (size_t)chunks);"
         yield "    free(offset);"

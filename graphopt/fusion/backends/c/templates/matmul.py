@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import PackedConstant, TemplatePrinter
 from graphopt.fusion.templates.matmul import MatMulParameters
 
@@ -14,6 +15,7 @@ _A, _B, _C = range(3)
 class MatMulPrinter(TemplatePrinter):
     """Prints ``alpha · A · B + beta · C``; the schedule is in ``gemm.h``."""
 
+    names = ("A", "B", "C")
     headers = ("products/gemm_tiles.h", "products/gemm.h")
     state = "go_gemm product;"
 
@@ -68,16 +70,16 @@ class MatMulPrinter(TemplatePrinter):
         return [shape]
 
     def checks(self) -> Iterator[str]:
-        depth = self._dim(_B, -2 if self._is_matrix(_B) else -1)
-        conditions = [f"{self._k} == {depth}"]
+        orders = self._parameters.orders
+        yield from self.shapes.size(_B, orders[_B][-2 if self._is_matrix(_B) else -1], self._k)
         for axis in range(-self._axes - 2, -2):
             a, b = (self._dim(operand, axis) for operand in (_A, _B))
             if "1" not in (a, b):
-                conditions.append(f"({a} == {b} || {a} == 1 || {b} == 1)")
+                place = f"on axis {orders[_A][axis]}, B %lld on axis {orders[_B][axis]}"
+                yield from require(f"{a} == {b} || {a} == 1 || {b} == 1", f"A is %lld long {place}", a, b)
         port = self.operand(_C)
         for dim, size in zip(range(len(port.dims))[::-1] if port else (), (self._n, self._m), strict=False):
-            conditions.append(f"(in{_C}[{dim}] == 1 || in{_C}[{dim}] == {size})")
-        yield from self.require(*conditions)
+            yield from self.shapes.size_or_one(_C, dim, size)
 
     @property
     def _is_packed(self) -> bool:

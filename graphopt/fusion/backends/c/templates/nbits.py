@@ -23,6 +23,7 @@ class NBitsPrinter(TemplatePrinter):
         ),
         *("products/vnni.h", "products/nbits_vnni.h"),
     )
+    names = ("A", "B", "scales", "zero_points", "bias")
     state = "go_nbits product;"
 
     @property
@@ -34,10 +35,7 @@ class NBitsPrinter(TemplatePrinter):
         return [[*(f"in0[{axis}]" for axis in range(self.rank_of(_A) - 1)), str(self._parameters.columns)]]
 
     def checks(self) -> Iterator[str]:
-        depth = self._parameters.depth
-        yield from self.require(
-            f"in0[{self.rank_of(_A) - 1}] == {depth}", message=f"it multiplies rows of {depth} elements"
-        )
+        yield from self.shapes.size(_A, self.rank_of(_A) - 1, self._parameters.depth)
 
     def constants(self) -> Sequence[PackedConstant]:
         parts = [(_WEIGHTS, "weights"), (_SCALES, "scales")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.templates.pointwise import PointwiseParameters
 
@@ -14,6 +15,7 @@ _WEIGHTS, _BIAS, _NORM, _FACTOR, _ADDEND, _PARTS = 0, 1, 2, 6, 7, 8
 class PointwisePrinter(TemplatePrinter):
     """Prints a pointwise convolution; the schedule is in ``pointwise.h``."""
 
+    names = ("W", "B", "scale", "bias", "input_mean", "input_var", "the factor", "the addend")
     headers = ("products/gemm_tiles.h", "products/pointwise.h")
     state = "go_pointwise conv;"
 
@@ -37,17 +39,24 @@ class PointwisePrinter(TemplatePrinter):
 
     def checks(self) -> Iterator[str]:
         channels = " + ".join(f"in{part}[1]" for part in self._parts)
-        right = [f"in{_WEIGHTS}[1] == {channels}"]
-        right += [f"in{_WEIGHTS}[{axis}] == 1" for axis in self._spatial]
+        yield from self.shapes.size(_WEIGHTS, 1, channels)
+        for axis in self._spatial:
+            yield from self.shapes.size(_WEIGHTS, axis, 1)
         for part in self._parts[1:]:
-            right += [f"in{part}[{axis}] == in{_PARTS}[{axis}]" for axis in (0, *self._spatial)]
+            for axis in (0, *self._spatial):
+                yield from self.shapes.size(part, axis, f"in{_PARTS}[{axis}]")
         if self.operand(_BIAS) is not None:
-            right.append(f"in{_BIAS}[0] == in{_WEIGHTS}[0]")
+            yield from self.shapes.size(_BIAS, 0, f"in{_WEIGHTS}[0]")
         for operand in range(_NORM, _PARTS):
             if self.operand(operand) is not None:
                 count = " * ".join(f"in{operand}[{axis}]" for axis in range(self.rank_of(operand)))
-                right.append(f"{count} == in{_WEIGHTS}[1]")
-        yield from self.require(*right)
+                message = f"{self.label(operand)} has %lld elements, %lld expected"
+                yield from require(f"{count} == in{_WEIGHTS}[1]", message, count, f"in{_WEIGHTS}[1]")
+
+    def label(self, operand: int) -> str:
+        if operand < _PARTS:
+            return self.names[operand]
+        return "X" if self._parameters.parts == 1 else f"input {operand - _PARTS} of Concat"
 
     def constants(self) -> Sequence[PackedConstant]:
         return [PackedConstant(_WEIGHTS, f"{self.name}_size", f"{self.name}_pack")]
@@ -85,7 +94,7 @@ static void {name}_pack(const void *from, const int64_t *dims, void *to) {{
         is_affine = any(self.operand(operand) is not None for operand in range(_NORM, _PARTS))
         if is_affine:
             yield "    float *const affine = malloc(2 * (size_t)conv->channels * sizeof(float) + 1);"
-            yield from self.require("affine", message=OUT_OF_MEMORY)
+            yield from require("affine", OUT_OF_MEMORY)
             norm = ", ".join(f"run->in[{operand}]" for operand in range(_NORM, _FACTOR))
             yield f"    const float *const norm[] = {{{norm}}};"
             yield (

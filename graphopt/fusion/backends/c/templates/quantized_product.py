@@ -19,6 +19,7 @@ class QuantizedProductPrinter(ByteMatrixPrinter):
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/quantized.h", "products/vnni.h"),
     )
+    names = ("A", "B", "the scales of B", "the zero points of B")
     state = "go_quantized product;"
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphopt.fusion.backends.c.expressions import float_literal
+from graphopt.fusion.backends.c.requirements import require
 from graphopt.fusion.backends.c.template_printer import OUT_OF_MEMORY, PackedConstant, TemplatePrinter
 from graphopt.fusion.templates.recurrence import Activation, RecurrenceParameters
 
@@ -30,6 +31,7 @@ _X, _W, _R, _B, _LENGTHS, _H, _C, _P = range(8)
 class RecurrencePrinter(TemplatePrinter):
     """Operands X, W, R, B, sequence_lens, initial_h and, for LSTM, initial_c and P; results Y, Y_h, Y_c."""
 
+    names = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
     headers = ("products/panels.h", "products/recurrences.h", "products/recurrent_gates.h")
     state = "go_recurrence recurrence;"
     runs_empty = True  # the states are results, too
@@ -62,7 +64,7 @@ class RecurrencePrinter(TemplatePrinter):
             self._parameters.gates,
         )
         state = (directions, batch, hidden)
-        expected = {
+        expected: dict[int, Sequence[str | int]] = {
             _W: (directions, gates * hidden, inputs),
             _R: (directions, gates * hidden, hidden),
             _B: (directions, 2 * gates * hidden),
@@ -71,18 +73,14 @@ class RecurrencePrinter(TemplatePrinter):
             _C: state,
             _P: (directions, 3 * hidden),
         }
-        names = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
         for operand, place in enumerate(self.kernel.operands):
-            if operand == _X or place is None:
-                continue
-            conditions = [f"in{operand}[{axis}] == {size}" for axis, size in enumerate(expected[operand])]
-            yield from self.require(*conditions, message=f"{names[operand]} has a wrong shape")
+            if operand != _X and place is not None:
+                yield from self.shapes.shape(operand, expected[operand])
         if self.operand(_LENGTHS) is not None:
             yield f"    for (int64_t row = 0; row < {batch}; row++) {{"
             yield f"        const int32_t length = ((const int32_t *)run->in[{_LENGTHS}])[row];"
-            yield f"        if (length >= 0 && length <= {steps}) continue;"
-            yield f'        go_fail(call, "sequence_lens of {self.name} has a length beyond the sequence");'
-            yield "        return 1;"
+            message = "sequence_lens contains %lld, 0 to %lld expected"
+            yield from require(f"length >= 0 && length <= {steps}", message, "length", steps)
             yield "    }"
 
     def functions(self) -> str:
@@ -176,7 +174,7 @@ class RecurrencePrinter(TemplatePrinter):
         yield "    };"
         yield "    if (!run->recurrence.w || !run->recurrence.r) return 1;"
         yield f"    go_recurrence_run(call, &run->recurrence, {self.name}_chunk, run);"
-        yield from self.require("!run->recurrence.failed", message=OUT_OF_MEMORY)
+        yield from require("!run->recurrence.failed", OUT_OF_MEMORY)
 
 
 PRINTER = RecurrencePrinter
