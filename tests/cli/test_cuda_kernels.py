@@ -56,6 +56,8 @@ def test_library_is_built_without_a_gpu(invoke: Invoke, path: Path) -> None:
     built = json.loads(invoke("kernels", out, "--device", "cuda", "-o", library, "--json").out)
     assert built["built"] is True and PROVIDERS in built["session"][-1]
     assert library.read_bytes() == path.with_name("out.kernels.so").read_bytes()
+    bundle = json.loads(invoke("compile", path, "-o", path.with_name("bundle"), *options, "--json").out)
+    assert [name for name in bundle["files"] if name.startswith("kernels-cuda-")]
 
 
 @has_c

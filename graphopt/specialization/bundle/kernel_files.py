@@ -6,6 +6,7 @@ import platform
 import sys
 from pathlib import Path
 
+from graphopt.ort.devices import CPU
 from graphopt.specialization.bundle.manifest import KernelFile
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -60,8 +61,9 @@ class BundleKernels:
         """The libraries to copy, by file name in the bundle."""
         if self.library is None:
             return {}
+        device = "" if self.device == CPU.kind else f"{self.device}-"
         level = "" if self.cpu_level is None else f"-v{self.cpu_level}"
-        return {f"kernels-{machine().replace('_', '-')}{level}{self.library.suffix}": self.library}
+        return {f"kernels-{device}{machine().replace('_', '-')}{level}{self.library.suffix}": self.library}
 
     @property
     def entries(self) -> tuple[KernelFile, ...]:
