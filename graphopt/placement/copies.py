@@ -8,6 +8,7 @@ only one side uses.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.ort.recorded_kernels import Kernel
@@ -41,7 +42,8 @@ def copies_in(
                 written[kernel is not None and index not in kernel.host_outputs][value] = node
     for value in (*inputs, *captured):
         if value in read[True] and value in read[False]:
-            yield _copy(value, False, None, read[True][value])
+            found = _copy(value, False, None, read[True][value])
+            yield replace(found, host_readers=_names(read[False][value]))
     for on_device in (False, True):
         for value, producer in written[on_device].items():
             if value in read[not on_device]:
@@ -53,5 +55,9 @@ def _copy(value: ir.Value, to_host: bool, producer: ir.Node | None, readers: Seq
         value.name or "",
         to_host,
         None if producer is None else ir.label(producer),
-        tuple(dict.fromkeys(map(ir.label, readers))),
+        _names(readers),
     )
+
+
+def _names(nodes: Sequence[ir.Node]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(ir.label, nodes)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.placement.compare_placement import Difference
+from graphopt.placement.operator_remedies import OPERATOR_REMEDIES
 from graphopt.placement.prediction import Cause, Copy, NodePlacement, Prediction
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -92,6 +93,8 @@ def explain_placement(device: str, original: Prediction, optimized: Prediction) 
     command = f"graphopt optimize -O3 --device {device.lower()}"
 
     def remedy(node: NodePlacement) -> str | None:
+        if _has_own_remedy(node):
+            return OPERATOR_REMEDIES[node.domain, node.op_type]
         if not on_cpu.isdisjoint(node.origins):
             return node.remedy
         return f"{command} {'removes it' if on_device.isdisjoint(node.origins) else 'runs it on the device'}"
@@ -107,10 +110,9 @@ def explain_placement(device: str, original: Prediction, optimized: Prediction) 
     def explained(copy: Copy) -> ExplainedCopy:
         at_fault = next((nodes[name] for name in _ends(copy) if not nodes[name].on_device), None)
         origins = _names(nodes[name] for name in _ends(copy))
-        if remaining[copy.to_host].isdisjoint(origins):
-            how: str | None = f"{command} removes it"
-        else:
-            how = None if at_fault is None else remedy(at_fault)
+        how = None if at_fault is None else remedy(at_fault)
+        if remaining[copy.to_host].isdisjoint(origins) and not _has_own_remedy(at_fault):
+            how = f"{command} removes it"
         return ExplainedCopy(copy, _reason(copy, at_fault, nodes), how)
 
     return PlacementExplanation(
@@ -122,8 +124,12 @@ def explain_placement(device: str, original: Prediction, optimized: Prediction) 
     )
 
 
+def _has_own_remedy(node: NodePlacement | None) -> bool:
+    return node is not None and (node.domain, node.op_type) in OPERATOR_REMEDIES
+
+
 def _ends(copy: Copy) -> tuple[str, ...]:
-    return (*(() if copy.producer is None else (copy.producer,)), *copy.readers)
+    return (*(() if copy.producer is None else (copy.producer,)), *copy.readers, *copy.host_readers)
 
 
 def _names(nodes: Iterable[NodePlacement]) -> frozenset[str]:
@@ -131,12 +137,11 @@ def _names(nodes: Iterable[NodePlacement]) -> frozenset[str]:
 
 
 def _reason(copy: Copy, at_fault: NodePlacement | None, nodes: dict[str, NodePlacement]) -> str:
+    if at_fault is None and copy.producer is not None and not copy.to_host:
+        return f"the kernel of {nodes[copy.producer].op_type} keeps it in host memory"
     if at_fault is None:
-        end = (
-            nodes[copy.readers[0]] if copy.to_host else nodes.get(copy.producer or "", nodes[copy.readers[0]])
-        )
-        verb = "reads it from" if copy.to_host else "keeps it in"
-        return f"the kernel of {end.op_type} {verb} host memory"
+        reader = copy.readers[0] if copy.to_host else copy.host_readers[0]
+        return f"the kernel of {nodes[reader].op_type} reads it from host memory"
     if at_fault.cause is Cause.SIZES:
         return f"{at_fault.op_type} computes with sizes on the CPU"
     return f"{at_fault.op_type} runs on the CPU"

@@ -65,12 +65,14 @@ class Copy:
         to_host: whether it is copied to the host, otherwise to the device.
         producer: the node that computes the tensor; ``None`` for an input.
         readers: the nodes that read the copy.
+        host_readers: for an input, the nodes that read it in host memory.
     """
 
     tensor: str
     to_host: bool
     producer: str | None
     readers: tuple[str, ...]
+    host_readers: tuple[str, ...] = ()
 
     @property
     def op_type(self) -> str:
@@ -84,6 +86,7 @@ class Copy:
             "op": self.op_type,
             "producer": self.producer,
             "readers": list(self.readers),
+            "host_readers": list(self.host_readers),
         }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from graphopt.placement import Cause, Prediction, predict
+from graphopt.placement.explain_placement import explain_placement
 from tests.placement.conftest import PlaceModels
 from tests.placement.placed_models import NAMES, placed_model
 
@@ -52,3 +54,36 @@ def test_predictions_equal_placements_of_sessions(place: PlaceModels) -> None:
 def test_nodes_on_the_cpu_have_reasons(name: str, node: str, cause: Cause, reason: str) -> None:
     (found,) = [one for one in predict(placed_model(name)).on_cpu if one.node == node]
     assert (found.cause, found.reason) == (cause, reason)
+
+
+def test_remedies_of_operators_precede_those_of_o3() -> None:
+    original = predict(placed_model("quantized operators"))
+    found = explain_placement("CUDA", original, replace(original, nodes=(), copies=()))
+    (node,) = found.on_cpu
+    remedy = "quantize in the QDQ format: CUDA has kernels of its operators"
+    assert (node.op_type, node.remedy) == ("QLinearAdd", remedy)
+    assert {copy.remedy for copy in found.copies} == {remedy}
+
+
+def test_nodes_that_o3_removes_need_no_other_remedy() -> None:
+    original = predict(placed_model("an operator without a kernel"))
+    found = explain_placement("CUDA:1", original, replace(original, nodes=(), copies=()))
+    remedy = "graphopt optimize -O3 --device cuda:1 removes it"
+    assert {one.remedy for one in (*found.on_cpu, *found.copies)} == {remedy}
+    unchanged = explain_placement("CUDA", original, original)
+    assert {one.remedy for one in (*unchanged.on_cpu, *unchanged.copies)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("an input on both sides", "Det runs on the CPU"),
+        ("sizes as floats", "Mul computes with sizes on the CPU"),
+        ("a computed condition", "the kernel of If reads it from host memory"),
+        ("sizes and a computed value", "the kernel of Shape keeps it in host memory"),
+    ],
+)
+def test_copies_have_reasons(name: str, reason: str) -> None:
+    prediction = predict(placed_model(name))
+    copies = explain_placement("CUDA", prediction, prediction).copies
+    assert reason in [copy.reason for copy in copies]
