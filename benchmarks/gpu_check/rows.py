@@ -37,7 +37,7 @@ class Row:
 
     def json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), allow_nan=False)
 
     @classmethod
     def parse(cls, line: str) -> Row:

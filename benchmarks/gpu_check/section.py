@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -139,6 +140,8 @@ def _measured(section: str, name: str, measure: Measure) -> Row:
         traceback.print_exc()
         return Row(section, name, "failed", note=f"{type(fault).__name__}: {fault}")
     status: Status = "failed" if outcome.failure else "wrong" if outcome.wrong else "ok"
-    figures = {**outcome.figures, "seconds": round(time.monotonic() - begin, 2)}
+    # JSON has no infinities; notes name them
+    figures = {name: value for name, value in outcome.figures.items() if value not in (math.inf, -math.inf)}
+    figures["seconds"] = round(time.monotonic() - begin, 2)
     note = "; ".join(filter(None, (outcome.failure, outcome.wrong, outcome.note)))
     return Row(section, name, status, figures, note)

@@ -111,7 +111,7 @@ def _items(bench: Bench):
         "prints": _print,
         "crashes": _crash,
         "raises": _raise,
-        "wrong": lambda: Outcome({"error": 1.0}, wrong="error 1e+00"),
+        "wrong": lambda: Outcome({"error": math.inf}, wrong="error inf"),
         "fine": lambda: Outcome({"error": 0.5}),
     }
 
@@ -140,6 +140,7 @@ def test_an_item_that_fails_or_crashes_leaves_the_other_items(tmp_path: Path) ->
         "fine": "ok",
     }
     assert "died of SIGSEGV" in found["crashes"].note
+    assert (list(found["wrong"].figures), found["wrong"].note) == (["seconds"], "error inf")
     assert found["raises"].note == "ValueError: no such thing"
     assert report.has_faults
     assert "| faulty | 2 | 1 | 2 | 0 | 0 |" in report.text()
