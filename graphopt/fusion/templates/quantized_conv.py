@@ -19,7 +19,13 @@ from graphopt.fusion.templates.byte_conv import (
     conv_parameters,
     is_faster_in_groups,
 )
-from graphopt.fusion.templates.quantized_product import BYTES, Quantization, one_quantization, quantizer
+from graphopt.fusion.templates.quantized_product import (
+    BYTES,
+    Quantization,
+    one_quantization,
+    quantization_of_axis,
+    quantizer,
+)
 from graphopt.util.lazy_dataclass import dataclass
 
 #: Largest number of products of a sum, so that sums, and sums of squares, are less than 2³¹.
@@ -35,7 +41,7 @@ class QuantizedConvParameters:
     Attributes:
         conv: those of the convolution of integers.
         x, weights, result: scales and zero points; those of ``weights`` are ``None`` if each filter has one.
-        bias_scale: that of a bias of integers; ``None`` for one of floats, or none.
+        bias_scale: that of a bias of integers; ``None`` for one of floats, for scales of filters, or no bias.
         low, high: bounds of the result before it is quantized.
     """
 
@@ -72,16 +78,16 @@ def is_faster(match: Match, cx: Context) -> bool:
 @template("Conv", is_faster=is_faster)
 def quantized_conv(anchor: ir.Node, cx: Context) -> Match:
     """x [batch, channels, height, width], weights [filters, channels of a group, kernel height, width]."""
-    x, x_node = _dequantized(anchor, 0, cx)
-    weights, w_node = _dequantized(anchor, 1, cx)
+    x, x_node = dequantized(anchor, 0, cx)
+    weights, w_node = dequantized(anchor, 1, cx)
     shape = cx.static_shape(weights)
     if cx.rank(x) != 4 or shape is None or len(shape) != 4:
         raise CantFuse("its input does not have 4 axes, or the shape of its weights is unknown")
     if 0 in shape or math.prod(shape[1:]) > _MOST_DEPTH:
         raise CantFuse("its weights are empty, or sums have too many products")
-    w_quantization, scales, zeros = _quantization_of_filters(w_node, weights, shape[0], cx)
-    bias, bias_scale, bias_nodes = _bias(anchor, shape[0], cx)
-    low, high, behind = _behind(anchor, cx)
+    w_quantization, scales, zeros = quantization_of_axis(w_node, weights, 4, cx)
+    bias, bias_scales, bias_scale, bias_nodes = quantized_bias(anchor, shape[0], cx)
+    low, high, behind = quantizer_behind(anchor, cx)
     result = behind[-1].outputs[0]
     found = QuantizedConvParameters(
         conv_parameters(anchor, shape, (scales is not None, zeros is not None)),
@@ -93,10 +99,11 @@ def quantized_conv(anchor: ir.Node, cx: Context) -> Match:
         high,
     )
     nodes = tuple(dict.fromkeys((anchor, x_node, w_node, *bias_nodes, *behind)))
-    return Match("quantized_conv", nodes, (x, weights, scales, zeros, bias), (result,), found)
+    operands = (x, weights, scales, zeros, bias, bias_scales)
+    return Match("quantized_conv", nodes, operands, (result,), found)
 
 
-def _dequantized(node: ir.Node, index: int, cx: Context) -> tuple[ir.Value, ir.Node]:
+def dequantized(node: ir.Node, index: int, cx: Context) -> tuple[ir.Value, ir.Node]:
     """The bytes of an operand, and the node that dequantizes them."""
     value = node.inputs[index] if index < len(node.inputs) else None
     before = None if value is None else quantizer(value.producer(), "DequantizeLinear")
@@ -105,50 +112,38 @@ def _dequantized(node: ir.Node, index: int, cx: Context) -> tuple[ir.Value, ir.N
     return found, before
 
 
-def _quantization_of_filters(
-    node: ir.Node, weights: ir.Value, filters: int, cx: Context
-) -> tuple[Quantization, ir.Value | None, ir.Value | None]:
-    """The quantization of weights, with the scales and zero points of filters."""
-    try:
-        return one_quantization(node, weights, cx), None, None
-    except CantFuse:
-        pass
-    axis = node.attributes["axis"].value if "axis" in node.attributes else 1
-    scales, zeros = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-    by_filter = axis in (0, -4) and all(
-        cx.static_shape(value) == (filters,) for value in (scales, zeros) if value is not None
-    )
-    if not by_filter or scales is None:
-        raise CantFuse("its weights do not have one scale for each filter")
-    if cx.dtype(scales) is not ir.DataType.FLOAT:
-        raise CantFuse("no kernels for scales of other types than float")
-    return Quantization(None, 0 if zeros is None else None), scales, zeros
-
-
-def _bias(
-    node: ir.Node, filters: int, cx: Context
-) -> tuple[ir.Value | None, float | None, tuple[ir.Node, ...]]:
-    """The bias of floats, or of integers with a scale and the node that dequantizes them."""
+def quantized_bias(
+    node: ir.Node, count: int, cx: Context
+) -> tuple[ir.Value | None, ir.Value | None, float | None, tuple[ir.Node, ...]]:
+    """The bias of ``count`` floats or integers, the scales or scale of integers, and their dequantizer."""
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or not value.name:
-        return None, None, ()
+        return None, None, None, ()
     before = quantizer(value.producer(), "DequantizeLinear")
-    integers = None if before is None else before.inputs[0]
-    if before is not None and integers is not None and cx.dtype(integers) is ir.DataType.INT32:
-        scale = None if before.inputs[1] is None else cx.constant(before.inputs[1])
-        zero = before.inputs[2] if len(before.inputs) > 2 else None
-        known = None if zero is None else cx.constant(zero)
-        if scale is None or scale.size != 1 or (zero is not None and (known is None or known.any())):
-            raise CantFuse("its bias does not have one known scale, or has a zero point")
-        if cx.static_shape(integers) != (filters,):
-            raise CantFuse("its bias is not one number for each filter")
-        return integers, float(scale.reshape(-1)[0]), (before,)
-    if cx.dtype(value) is not ir.DataType.FLOAT or cx.static_shape(value) != (filters,):
-        raise CantFuse("its bias is not one number for each filter")
-    return value, None, ()
+    bias = value if before is None else before.inputs[0]
+    if bias is None or cx.static_shape(bias) != (count,):
+        raise CantFuse("its bias is not one number for each result")
+    if before is None or cx.dtype(bias) is not ir.DataType.INT32:
+        if cx.dtype(value) is not ir.DataType.FLOAT:
+            raise CantFuse("no kernels for a bias of this type")
+        return value, None, None, ()
+    zero = before.inputs[2] if len(before.inputs) > 2 else None
+    known = None if zero is None else cx.constant(zero)
+    if zero is not None and (known is None or known.any()):
+        raise CantFuse("its bias has a zero point")
+    scales = before.inputs[1]
+    scale = None if scales is None else cx.constant(scales)
+    if scales is None or cx.dtype(scales) is not ir.DataType.FLOAT:
+        raise CantFuse("no kernels for scales of other types than float")
+    if scale is not None and scale.size == 1:
+        return bias, None, float(scale.reshape(-1)[0]), (before,)
+    axis = before.attributes["axis"].value if "axis" in before.attributes else 1
+    if axis not in (0, -1) or cx.static_shape(scales) != (count,):
+        raise CantFuse("its bias has neither one known scale nor one for each number")
+    return bias, scales, None, (before,)
 
 
-def _behind(node: ir.Node, cx: Context) -> tuple[float, float, tuple[ir.Node, ...]]:
+def quantizer_behind(node: ir.Node, cx: Context) -> tuple[float, float, tuple[ir.Node, ...]]:
     """Bounds of the result, and the nodes that compute them and quantize it."""
     reader = _only_reader(node)
     low, high, found = -math.inf, math.inf, []

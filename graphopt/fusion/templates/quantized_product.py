@@ -38,18 +38,25 @@ class Quantization:
 
 @dataclass(frozen=True)
 class ProductParameters:
-    """Static parameters of ``a · b``.
+    """Static parameters of ``a · b``, or ``a · bᵀ + bias``.
 
     Attributes:
         a: ``None`` if ``a`` consists of floats.
         result: ``None`` for a result of floats.
         batched: whether each matrix of ``a`` has its own ``b``.
+        is_transposed: whether ``b`` is [columns, depth].
+        bias_scale: that of a bias of integers; ``None`` for one of floats, for scales of columns, or no bias.
+        low, high: bounds of a result before it is quantized.
     """
 
     a: Quantization | None
     b: Quantization
     result: Quantization | None
     batched: bool
+    is_transposed: bool = False
+    bias_scale: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
 
 
 def is_faster(match: Match, cx: Context) -> bool:
@@ -82,7 +89,7 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
     if before not in nodes:
         nodes.append(before)
     b = before.inputs[0]
-    b_scaling, scales, zeros = _quantization_of_columns(before, b, cx)
+    b_scaling, scales, zeros = quantization_of_axis(before, b, 1, cx)
     batched = is_batched(a, b, cx)
     result, quantization = anchor.outputs[0], None
     readers = list(ir.readers(result))
@@ -97,7 +104,7 @@ def quantized_product(anchor: ir.Node, cx: Context) -> Match:
                 nodes.append(behind)
                 result = behind.outputs[0]
     found = ProductParameters(a_scaling, b_scaling, quantization, batched)
-    return Match("quantized_product", tuple(nodes), (a, b, scales, zeros), (result,), found)
+    return Match("quantized_product", tuple(nodes), (a, b, scales, zeros, None, None), (result,), found)
 
 
 def quantizer(node: ir.Node | None, op: str) -> ir.Node | None:
@@ -126,10 +133,14 @@ def one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantiz
     return Quantization(number, 0 if known is None else int(known.reshape(-1)[0]))
 
 
-def _quantization_of_columns(
-    node: ir.Node, b: ir.Value, cx: Context
+def quantization_of_axis(
+    node: ir.Node, b: ir.Value, from_end: int, cx: Context
 ) -> tuple[Quantization, ir.Value | None, ir.Value | None]:
-    """The quantization of ``b``, with the scales and zero points of columns."""
+    """The quantization of ``b``, with the scales and zero points of columns.
+
+    Args:
+        from_end: the number of the axis of columns, counted from the end: 1 is the last one.
+    """
     try:
         return one_quantization(node, b, cx), None, None
     except CantFuse:
@@ -137,12 +148,12 @@ def _quantization_of_columns(
             raise
     shape = cx.static_shape(b)
     axis = node.attributes["axis"].value if "axis" in node.attributes else 1
-    if shape is None or axis not in (-1, len(shape) - 1):
+    if shape is None or axis not in (-from_end, len(shape) - from_end):
         raise CantFuse("its right operand does not have one scale for each column")
     scales = node.inputs[1]
     zeros = node.inputs[2] if len(node.inputs) > 2 else None
     for value in (scales, zeros):
-        if value is not None and cx.static_shape(value) != shape[-1:]:
+        if value is not None and cx.static_shape(value) != (shape[-from_end],):
             raise CantFuse("its right operand does not have one scale for each column")
     if scales is None or cx.dtype(scales) is not ir.DataType.FLOAT:
         raise CantFuse("no kernels for scales of other types than float")

@@ -49,8 +49,9 @@ def _model() -> Model:
         inputs.append(m.node("DequantizeLinear", parts, f"dw{number}", axis=0))
         integers = m.random.integers(-30000, 30000, filters).astype(np.int32)
         if bias == "i":
-            parts = [m.constant(integers), m.constant(np.float32(1e-4))]
-            inputs.append(m.node("DequantizeLinear", parts, f"db{number}"))
+            own = np.float32(0.0137) * (scale if by_filter else scale[0])
+            parts = [m.constant(integers), m.constant(own)]
+            inputs.append(m.node("DequantizeLinear", parts, f"db{number}", axis=0))
         elif bias == "f":
             inputs.append(m.constant((integers * 1e-4).astype(np.float32)))
         result = m.node("Conv", inputs, f"y{number}", **attributes)

@@ -14,15 +14,12 @@ _TYPES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 
 def quantized_products(g: ProductGraph) -> None:
-    """A convolution, or one product, or two of the same dequantized operand.
+    """A convolution, a Gemm, or one product, or two of the same dequantized operand.
 
     The template adds integers, and onnxruntime rounded floats: a quantized result may be the next number.
     """
     g.opset = g.pick(13, 19, 21)
-    if g.cycle(False, True):
-        _convolution(g)
-    else:
-        _products(g)
+    g.cycle(_convolution, _gemm, _products)(g)
 
 
 def _products(g: ProductGraph) -> None:
@@ -46,7 +43,6 @@ def _products(g: ProductGraph) -> None:
 
 
 def _convolution(g: ProductGraph) -> None:
-    dtypes = [g.pick(*_TYPES) for _ in range(2)]
     group = g.pick(1, 1, 1, 2, 19)
     terms, filters = g.pick(1, 2, 3, 8, 17, 65), g.pick(1, 2, 5, 12, 16, 49)
     if group > 1:
@@ -57,28 +53,48 @@ def _convolution(g: ProductGraph) -> None:
     attributes["pads"] = [int(g.random.integers(0, each)) for each in (*kernel, *kernel)]
     if g.chance(0.3):
         attributes["dilations"] = [g.pick(1, 2), g.pick(1, 2)]
-    value = g.input([g.pick(1, 2), group * terms, *size], dtypes[0])
-    inputs = [g.node("DequantizeLinear", [value, g.constant(_scale(g)), g.constant(_zero(g, dtypes[0]))])]
-    limits, count = np.iinfo(dtypes[1]), (filters,) if g.chance(0.5) else ()
-    numbers = g.random.integers(limits.min, limits.max + 1, (filters, terms, *kernel)).astype(dtypes[1])
-    parts = [g.constant(numbers), g.constant(_scale(g, *count)), g.constant(_zero(g, dtypes[1], *count))]
-    inputs.append(g.node("DequantizeLinear", parts, axis=0))
+    inputs = _operands(g, [g.pick(1, 2), group * terms, *size], [filters, terms, *kernel], 0)
+    _results(g, _bounded(g, g.node("Conv", inputs, **attributes)), [None, filters, None, None])
+
+
+def _gemm(g: ProductGraph) -> None:
+    depth, columns = g.pick(1, 2, 3, 5, 17, 64, 255, 300), g.pick(2, 3, 16, 31, 33, 100)
+    rows = g.pick(1, 2, 7, 16, 17) if g.chance(0.5) else g.symbol(1, 4, 0, 17, 3)
+    transposes = g.pick(0, 1)
+    inputs = _operands(g, [rows, depth], [columns, depth] if transposes else [depth, columns], 1 - transposes)
+    _results(g, _bounded(g, g.node("Gemm", inputs, transB=transposes)), [rows, columns])
+
+
+def _operands(g: ProductGraph, dims: list[Any], shape: list[int], axis: int) -> list[str]:
+    """A dequantized input and weights, and perhaps a bias; ``axis`` of the weights is that of results.
+
+    A bias of integers has the scale of products, which onnxruntime assumes.
+    """
+    dtypes, count = [g.pick(*_TYPES) for _ in range(2)], shape[axis]
+    each = (count,) if g.chance(0.5) else ()
+    scales, limits = [_scale(g), _scale(g, *each)], np.iinfo(dtypes[1])
+    parts = [g.input(dims, dtypes[0]), g.constant(scales[0]), g.constant(_zero(g, dtypes[0]))]
+    inputs = [g.node("DequantizeLinear", parts)]
+    numbers = g.random.integers(limits.min, limits.max + 1, shape).astype(dtypes[1])
+    parts = [g.constant(numbers), g.constant(scales[1]), g.constant(_zero(g, dtypes[1], *each))]
+    inputs.append(g.node("DequantizeLinear", parts, axis=axis))
     bias = g.pick("", "integers", "floats")
     if bias == "integers":
-        parts = [
-            g.constant(g.random.integers(-50000, 50000, filters).astype(np.int32)),
-            g.constant(_scale(g)),
-        ]
-        inputs.append(g.node("DequantizeLinear", parts))
+        numbers = g.random.integers(-50000, 50000, count).astype(np.int32)
+        parts = [g.constant(numbers), g.constant(scales[0] * scales[1])]
+        inputs.append(g.node("DequantizeLinear", parts, axis=0))
     elif bias == "floats":
-        inputs.append(g.weight(filters))
-    result = g.node("Conv", inputs, **attributes)
+        inputs.append(g.weight(count))
+    return inputs
+
+
+def _bounded(g: ProductGraph, value: str) -> str:
     if g.chance(0.3):
-        result = g.node("Relu", [result])
-    elif g.chance(0.3):
-        bounds = [g.constant(np.float32(each)) for each in (-g.random.random(), 10 * g.random.random())]
-        result = g.node("Clip", [result, *bounds])
-    _results(g, result, [None, filters, None, None])
+        return g.node("Relu", [value])
+    if g.chance(0.3):
+        bounds = [g.constant(np.float32(each)) for each in (-1 - g.random.random(), 10 * g.random.random())]
+        return g.node("Clip", [value, *bounds])
+    return value
 
 
 def _scale(g: ProductGraph, *shape: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
+from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter
 from graphopt.fusion.loops.ir import Element
 
@@ -29,9 +30,16 @@ class BytePrinter(TemplatePrinter):
             return _TYPES[self.kernel.outputs[0].element]
         return _TYPES[self.epilogue.kernel.inputs[self.epilogue.result].element]
 
+    def bias_members(self, scale: float | None, bias: int, scales: int) -> dict[str, str]:
+        """The members of ``go_bias`` in C, for a bias of floats, or of integers with a scale or scales."""
+        if scale is None and self.operand(scales) is None:
+            return {"bias": f"{{.floats = run->in[{bias}]}}"}
+        members = f".integers = run->in[{bias}], .scales = run->in[{scales}]"
+        return {"bias": f"{{{members}, .scale = {float_literal(scale or 0)}}}"}
+
 
 class ByteMatrixPrinter(BytePrinter):
-    """Prints a product of operands 0 and 1: a [..., rows, depth] and b [depth, columns].
+    """Prints a product of operands 0 and 1: a [..., rows, depth] and b [depth, columns], or b transposed.
 
     If the product is batched, each matrix of ``a`` has its own ``b``. Otherwise, all batches of ``a`` are
     rows of one matrix.
@@ -41,12 +49,23 @@ class ByteMatrixPrinter(BytePrinter):
     @abstractmethod
     def is_batched(self) -> bool: ...
 
+    @property
+    def is_transposed(self) -> bool:
+        """Whether ``b`` is [columns, depth]."""
+        return False
+
+    @property
+    def _b_axes(self) -> tuple[int, int]:
+        """The axes of ``b`` for the sums, and for the columns."""
+        last = self.rank_of(_B) - 1
+        return (last, last - 1) if self.is_transposed else (last - 1, last)
+
     def dims(self) -> Sequence[Sequence[str]]:
-        return [[*(f"in0[{axis}]" for axis in range(self.rank_of(_A) - 1)), f"in1[{self.rank_of(_B) - 1}]"]]
+        return [[*(f"in0[{axis}]" for axis in range(self.rank_of(_A) - 1)), f"in1[{self._b_axes[1]}]"]]
 
     def checks(self) -> Iterator[str]:
-        a, b = self.rank_of(_A), self.rank_of(_B)
-        pairs = [(a - 1, b - 2)]
+        a = self.rank_of(_A)
+        pairs = [(a - 1, self._b_axes[0])]
         if self.is_batched:
             pairs += [(axis, axis) for axis in range(a - 2)]
         for left, right in pairs:
@@ -60,7 +79,7 @@ class ByteMatrixPrinter(BytePrinter):
         """
         name, rank = self.name, self.rank_of(_B)
         batches = " * ".join([f"dims[{axis}]" for axis in range(rank - 2)] or ["1"])
-        shape = f"{batches}, dims[{rank - 2}], dims[{rank - 1}]"
+        shape = ", ".join([batches, *(f"dims[{axis}]" for axis in self._b_axes)])
         return (
             f"static size_t {name}_size(const int64_t *dims) {{\n    return {prefix}_size({shape});\n}}\n"
             f"static void {name}_pack(const void *from, const int64_t *dims, void *to) {{\n"
@@ -69,7 +88,7 @@ class ByteMatrixPrinter(BytePrinter):
 
     def sizes(self) -> Mapping[str, str]:
         """The members of a product in C that are its sizes."""
-        a, b = self.rank_of(_A), self.rank_of(_B)
+        a = self.rank_of(_A)
         leading = [f"in0[{axis}]" for axis in range(a - 2)]
         rows = f"in0[{a - 2}]"
         if not self.is_batched:
@@ -77,7 +96,7 @@ class ByteMatrixPrinter(BytePrinter):
         return {
             "batches": " * ".join(leading or ["1"]),
             "rows": rows,
-            "columns": f"in1[{b - 1}]",
-            "depth": f"in1[{b - 2}]",
+            "columns": f"in1[{self._b_axes[1]}]",
+            "depth": f"in1[{self._b_axes[0]}]",
             "shares_b": str(int(not self.is_batched)),
         }

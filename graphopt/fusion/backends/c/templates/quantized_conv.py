@@ -9,7 +9,7 @@ from graphopt.fusion.backends.c.templates.byte_conv import ByteConvPrinter, init
 from graphopt.fusion.templates.byte_conv import ByteConvParameters
 from graphopt.fusion.templates.quantized_conv import QuantizedConvParameters
 
-_X, _WEIGHTS, _W_SCALES, _W_ZEROS, _BIAS = range(5)
+_X, _WEIGHTS, _W_SCALES, _W_ZEROS, _BIAS, _BIAS_SCALES = range(6)
 
 
 class QuantizedConvPrinter(ByteConvPrinter):
@@ -57,10 +57,7 @@ class QuantizedConvPrinter(ByteConvPrinter):
             "low": float_literal(found.low),
             "high": float_literal(found.high),
         }
-        if found.bias_scale is not None:
-            more |= {"bias": f"run->in[{_BIAS}]", "bias_scale": float_literal(found.bias_scale)}
-        else:
-            more["float_bias"] = f"run->in[{_BIAS}]"
+        more |= self.bias_members(found.bias_scale, _BIAS, _BIAS_SCALES)
         yield f"    run->product = (go_quantized_conv){{{initializer(more)}}};"
 
     def parts(self) -> Iterator[str]:

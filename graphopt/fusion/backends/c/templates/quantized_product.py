@@ -9,11 +9,11 @@ from graphopt.fusion.backends.c.expressions import float_literal
 from graphopt.fusion.backends.c.template_printer import PackedConstant
 from graphopt.fusion.templates.quantized_product import ProductParameters, Quantization
 
-_A, _B, _SCALES, _ZEROS = range(4)
+_A, _B, _SCALES, _ZEROS, _BIAS, _BIAS_SCALES = range(6)
 
 
 class QuantizedProductPrinter(ByteMatrixPrinter):
-    """Prints ``quantize(dequantize(a) · dequantize(b))``, scheduled in ``quantized.h`` and ``vnni.h``."""
+    """Prints a product between quantizers, scheduled in ``quantized.h`` and ``vnni.h``."""
 
     headers = (
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
@@ -32,6 +32,10 @@ class QuantizedProductPrinter(ByteMatrixPrinter):
         return self._parameters.batched
 
     @property
+    def is_transposed(self) -> bool:
+        return self._parameters.is_transposed
+
+    @property
     def _is_integer(self) -> bool:
         """Whether integers are multiplied if the machine does so."""
         return self._parameters.a is not None and self._parameters.b.zero is not None
@@ -43,7 +47,8 @@ class QuantizedProductPrinter(ByteMatrixPrinter):
         name, store = self.name, self.finish
         parts = []
         if self._is_integer:
-            parts.append(self.packing("go_integers", self.type_of(_B), str(self._parameters.b.zero)))
+            more = (self.type_of(_B), str(self._parameters.b.zero), str(int(self.is_transposed)))
+            parts.append(self.packing("go_integers", *more))
         if self.result_type != "GO_FLOATS":
             store = f"{name}_quantize"
             parts.append(
@@ -75,12 +80,19 @@ class QuantizedProductPrinter(ByteMatrixPrinter):
             "b": f"run->in[{_B}]",
             "b_scales": f"run->in[{_SCALES}]",
             "b_zeros": f"run->in[{_ZEROS}]",
+            "is_turned": str(int(self.is_transposed)),
+            **self.bias_members(found.bias_scale, _BIAS, _BIAS_SCALES),
             **self.sizes(),
         }
         for prefix, part in (("a_", found.a), ("b_", found.b), ("", found.result)):
             fields |= _numbers(prefix, part)
         values = ", ".join(f".{key} = {value}" for key, value in fields.items())
         yield f"    run->product = (go_quantized){{{values}}};"
+        if found.result is not None:
+            bounds = ", ".join(map(float_literal, (found.low, found.high)))
+            yield "    go_quantized *const product = &run->product;"
+            scaling = "product->scale, product->zero, product->type"
+            yield f"    product->bounds = go_bounds_of({bounds}, {scaling});"
         if self._is_integer:
             yield "    if (go_has_integers(run->product.depth)) {"
             yield f"        run->product.packed = {self.packed(_B)};"

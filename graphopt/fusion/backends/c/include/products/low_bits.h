@@ -32,6 +32,7 @@ typedef struct {
     int64_t first_row, rows, first_column, columns;
     int64_t depth, block; /* products of an element, and of those that are added before another sum begins */
     int64_t at, stride;   /* position of the product's first element in the result, and of the next row */
+    const float *initial; /* of each column of the part, to which products are added; or NULL */
 } go_low_part;
 
 /* Parts of a product of `rows` and `columns`. */
@@ -43,7 +44,7 @@ GO_INLINE go_low_part go_low_part_at(int64_t index, int64_t rows, int64_t column
     const int64_t across = go_ceil_div(columns, GO_LOW_WIDTH);
     const int64_t i = index / across * GO_LOW_BLOCK, j = index % across * GO_LOW_WIDTH;
     return (go_low_part){i, rows - i < GO_LOW_BLOCK ? rows - i : GO_LOW_BLOCK,
-                         j, columns - j < GO_LOW_WIDTH ? columns - j : GO_LOW_WIDTH, depth, block, 0, columns};
+                         j, columns - j < GO_LOW_WIDTH ? columns - j : GO_LOW_WIDTH, depth, block, 0, columns, NULL};
 }
 
 /* Computes a part. `load_rows` writes floats of A, rows `to_step` apart; `load_panel` writes those of B, with any
@@ -66,13 +67,16 @@ GO_NOINLINE int go_low_product(const void *operands, const go_low_part *part, go
     float *const b = go_next_line(memory);
     float *const a = b + block * GO_LOW_COLUMNS, *const c = a + part->rows * a_step;
     if (part->depth == 0) memset(c, 0, (size_t)(part->rows * c_step) * sizeof *c);
+    for (int64_t i = 0; part->initial != NULL && i < part->rows; i++)
+        memcpy(c + i * c_step, part->initial, (size_t)part->columns * sizeof *c);
     for (int64_t k = 0; k < part->depth; k += block) {
         const int64_t depth = part->depth - k < block ? part->depth - k : block;
         load_rows(operands, part->first_row, part->rows, k, depth, a, a_step);
         for (int64_t j = 0; j < part->columns; j += GO_LOW_COLUMNS) {
             const int64_t left = part->columns - j;
             load_panel(operands, k, depth, part->first_column + j, left < GO_LOW_COLUMNS ? left : GO_LOW_COLUMNS, b);
-            go_low_panel(part->rows, a, a_step, b, depth, c + j, c_step, k > 0);
+            go_low_panel(part->rows, a, a_step, b, depth, c + j, c_step,
+                         k > 0 || part->initial != NULL);
         }
     }
     for (int64_t i = 0; i < part->rows; i++) {

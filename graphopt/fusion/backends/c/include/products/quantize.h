@@ -24,6 +24,29 @@ GO_INLINE go_quantizer go_quantizer_of(int32_t zero, int type) {
     return (go_quantizer){(float)(lowest - zero), (float)(lowest + 255 - zero), zero};
 }
 
+/* The same for results that were bounded before their division by the scale. Division and rounding are monotonic. */
+GO_INLINE go_quantizer go_bounds_of(float low, float high, float scale, int32_t zero, int type) {
+    const go_quantizer all = go_quantizer_of(zero, type);
+    low = __builtin_rintf(low / scale), high = __builtin_rintf(high / scale);
+    low = low > all.low ? low < all.high ? low : all.high : all.low;
+    high = high < all.high ? high > all.low ? high : all.low : all.high;
+    return (go_quantizer){low, high, zero};
+}
+
+/* A bias of floats, or of integers with one scale, or with one for each; or none. */
+typedef struct {
+    const float *floats;
+    const int32_t *integers;
+    const float *scales;
+    float scale;
+} go_bias;
+
+GO_INLINE int go_has_bias(const go_bias *b) { return b->floats != NULL || b->integers != NULL; }
+GO_INLINE float go_bias_at(const go_bias *b, int64_t index) {
+    if (b->integers) return (float)b->integers[index] * (b->scales ? b->scales[index] : b->scale);
+    return b->floats ? b->floats[index] : 0;
+}
+
 /* NaN becomes the lowest number. */
 GO_INLINE f32_w go_bounded(const go_quantizer *q, f32_w x) {
     return less_w(more_w(x, splat_f32_w(q->low)), splat_f32_w(q->high));

@@ -12,6 +12,9 @@ typedef struct {
     int32_t a_zero, b_zero, zero;
     const float *b_scales;                /* of each column; NULL if all are b_scale */
     const void *b_zeros;                  /* of each column; NULL if all are b_zero */
+    int is_turned;                        /* whether b is [columns, depth] */
+    go_bias bias;                         /* of each column */
+    go_quantizer bounds;                  /* of a quantized result */
     const void *packed;                   /* b for vnni.h, or NULL */
     int64_t batch;                        /* of the part that is computed */
 } go_quantized;
@@ -52,6 +55,16 @@ GO_NOINLINE void go_quantized_panel(const void *operands, int64_t k, int64_t dep
         z0 = go_bytes(p->b_zeros, column, first, type);
         z1 = go_bytes(p->b_zeros, column + first, second, type);
     }
+    if (p->is_turned) {
+        for (int64_t i = 0; i < depth; i++, to += GO_LOW_COLUMNS)
+            for (int64_t j = 0; j < GO_LOW_COLUMNS; j++) {
+                const int64_t c = column + (j < count ? j : 0);
+                const int32_t zero = p->b_zeros ? go_byte_at(p->b_zeros, c, type) : p->b_zero;
+                const float scale = p->b_scales ? p->b_scales[c] : p->b_scale;
+                to[j] = (float)(go_byte_at(p->b, c * p->depth + k + i, type) - zero) * scale;
+            }
+        return;
+    }
     int64_t at = ((p->shares_b ? 0 : p->batch * p->depth) + k) * p->columns + column;
     for (int64_t i = 0; i < depth; i++, at += p->columns, to += GO_LOW_COLUMNS) {
         store_f32_w(to, i32_to_f32_w(go_bytes(p->b, at, first, type) - z0) * s0);
@@ -61,7 +74,7 @@ GO_NOINLINE void go_quantized_panel(const void *operands, int64_t k, int64_t dep
 
 /* Quantizes `count` floats. */
 GO_NOINLINE void go_quantize_row(const go_quantized *p, const float *from, int64_t count, void *to) {
-    const go_quantizer q = go_quantizer_of(p->zero, p->type);
+    const go_quantizer q = p->bounds;
     for (int64_t j = 0; j < count; j += LANES_w) {
         const int left = count - j < LANES_w ? (int)(count - j) : LANES_w;
         const f32_w x = load_part_f32_w(from + j, left) / p->scale;
@@ -77,5 +90,10 @@ GO_INLINE int go_quantized_floats(const go_quantized *product, int64_t index, go
     p.batch = index / parts;
     go_low_part part = go_low_part_at(index % parts, p.rows, p.columns, p.depth, go_low_depth(p.columns, p.depth));
     part.at = p.batch * p.rows * p.columns;
+    float initial[GO_LOW_WIDTH];
+    if (go_has_bias(&p.bias)) {
+        for (int64_t j = 0; j < part.columns; j++) initial[j] = go_bias_at(&p.bias, part.first_column + j);
+        part.initial = initial;
+    }
     return go_low_product(&p, &part, go_quantized_rows, go_quantized_panel, NULL, finish, run);
 }

@@ -12,9 +12,8 @@ enum {
 typedef struct {
     go_byte_conv c;             /* without bias */
     const void *weights;        /* as given */
-    const int32_t *bias;        /* of each filter, multiplied by bias_scale; or NULL */
-    const float *float_bias;    /* of each filter, or NULL */
-    float bias_scale, low, high; /* bounds of the result before it is quantized */
+    go_bias bias;               /* of each filter */
+    float low, high;            /* bounds of the result before it is quantized */
     go_quantizer bounds;        /* with the same bounds */
     int64_t block;              /* products that are added before another sum begins */
     float reach, norm;          /* margin in units of norms and scales, and the largest norm of inputs */
@@ -34,12 +33,7 @@ GO_NOINLINE int go_quantized_conv_plan(go_quantized_conv *p) {
     const float roots = 1.5f * __builtin_sqrtf((float)p->block) + 2 * __builtin_sqrtf((float)depth / (float)p->block);
     p->reach = (2 + roots) * 0x1p-24f;
     const int type = c->type;
-    const go_quantizer all = go_quantizer_of(go_byte_at(c->zero, 0, type), type);
-    /* Division and rounding are monotonic. */
-    const float low = __builtin_rintf(p->low / c->scale[0]), high = __builtin_rintf(p->high / c->scale[0]);
-    p->bounds.low = low > all.low ? low < all.high ? low : all.high : all.low;
-    p->bounds.high = high < all.high ? high > all.low ? high : all.low : all.high;
-    p->bounds.zero = all.zero;
+    p->bounds = go_bounds_of(p->low, p->high, c->scale[0], go_byte_at(c->zero, 0, type), type);
     const int32_t below = zero - lowest, above = lowest + 255 - zero;
     p->norm = (float)(below > above ? below : above) * __builtin_sqrtf((float)depth);
     if (c->input == NULL || depth < GO_CONV_NORMS) return 1;
@@ -107,11 +101,6 @@ GO_INLINE float go_multiply_add(float a, float b, float c) {
 #endif
 }
 
-GO_INLINE float go_conv_bias(const go_quantized_conv *p, int64_t filter) {
-    if (p->bias) return (float)p->bias[filter] * p->bias_scale;
-    return p->float_bias ? p->float_bias[filter] : 0;
-}
-
 /* The position in a plane of the input of a tap of an element, or -1 for padding. */
 GO_INLINE int64_t go_conv_tap(const go_conv_elements *each, int at, int64_t y, int64_t x) {
     const go_byte_conv *const c = &each->product->c;
@@ -168,7 +157,7 @@ GO_INLINE void go_quantize_conv_lanes(const go_conv_elements *each, const int la
             GO_UNROLL for (int i = 0; i < lanes; i++) sum[i] = go_multiply_add(x[i][k], w[i][k], sum[i]);
     }
     for (int i = 0; i < each->count; i++) {
-        const float result = total[i] + sum[i] + go_conv_bias(p, each->filter[i]);
+        const float result = total[i] + sum[i] + go_bias_at(&p->bias, each->filter[i]);
         *each->to[i] = go_quantize_one(&p->bounds, result / p->c.scale[0]);
     }
 }
@@ -226,7 +215,7 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
         const go_byte_conv_filter f = go_byte_conv_filter_of(b, i);
         int32_t *const values = b->sums + i * b->step;
         const float scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0] / c->scale[0];
-        const float bias = go_conv_bias(p, f.number) / c->scale[0];
+        const float bias = go_bias_at(&p->bias, f.number) / c->scale[0];
         const int32_t square = b->w_squares[i] - f.zero * (2 * b->w_sums[i] - go_byte_conv_depth(c) * f.zero);
         const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
         /* Besides, roundings move numbers that are not bounded by 8 units of them and of their parts. */

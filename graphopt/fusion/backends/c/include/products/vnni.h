@@ -38,22 +38,34 @@ GO_INLINE __m512i go_integers_quads(const char *from, int64_t columns, int64_t r
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
+/* The same for columns whose rows are next to each other, `depth` bytes apart. */
+GO_INLINE __m512i go_integers_turned_quads(const char *from, int64_t depth, int64_t rows, int64_t count) {
+    int32_t quads[16] = {0};
+    for (int64_t j = 0; j < 16 && j < count; j++) {
+        if (rows == 4) memcpy(&quads[j], from + j * depth, 4);
+        else memcpy(&quads[j], from + j * depth, (size_t)rows);
+    }
+    return _mm512_loadu_si512(quads);
+}
+
 /* All bits of the bytes of `rows` rows and the columns `inside`. */
 GO_INLINE __m512i go_integers_quads_mask(int64_t rows, uint16_t inside) {
     const __m512i all = _mm512_set1_epi32((int32_t)_bzhi_u32(~0U, (unsigned)(8 * rows)));
     return _mm512_maskz_mov_epi32(inside, all);
 }
 
-/* 16 columns of B, written to every other vector of `to`; their sums, and sums of squares. */
+/* 16 columns of B, written to every other vector of `to`; their sums, and sums of squares. Rows of B that is turned are
+   next to each other. */
 GO_INLINE GO_VNNI void go_integers_columns(const char *from, int64_t depth, int64_t columns, int64_t count,
-                                           int type, char *to, int32_t *sums, int32_t *squares) {
+                                           int type, int is_turned, char *to, int32_t *sums, int32_t *squares) {
     const uint16_t inside = (uint16_t)(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
     const __m512i flip = _mm512_set1_epi8(type == GO_U8 ? (char)128 : 0), ones = _mm512_set1_epi8(1);
     __m512i total = _mm512_setzero_si512(), low = total, high = total; /* of pairs in columns 0 to 7, and 8 to 15 */
-    for (int64_t k = 0; k < depth; k += 4, from += 4 * columns, to += 2 * GO_QUAD) {
+    for (int64_t k = 0; k < depth; k += 4, from += is_turned ? 4 : 4 * columns, to += 2 * GO_QUAD) {
         const int64_t rows = depth - k < 4 ? depth - k : 4;
         const __m512i exists = go_integers_quads_mask(rows, inside);
-        const __m512i quads = go_integers_quads(from, columns, rows, inside);
+        const __m512i quads = is_turned ? go_integers_turned_quads(from, depth, rows, count)
+                                        : go_integers_quads(from, columns, rows, inside);
         const __m512i x = _mm512_and_si512(_mm512_xor_si512(quads, flip), exists);
         const __m512i first = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(x));
         const __m512i second = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(x, 1));
@@ -70,7 +82,7 @@ GO_INLINE GO_VNNI void go_integers_columns(const char *from, int64_t depth, int6
 }
 
 GO_NOINLINE GO_VNNI void go_integers_pack_one(const void *from, int64_t depth, int64_t columns, int type,
-                                              int32_t zero, char *to) {
+                                              int32_t zero, int is_turned, char *to) {
     const go_integers_layout layout = go_integers_layout_of(depth, columns);
     int32_t *const sums = (int32_t *)(to + layout.sums);
     float *const norms = (float *)(to + layout.norms);
@@ -78,18 +90,20 @@ GO_NOINLINE GO_VNNI void go_integers_pack_one(const void *from, int64_t depth, i
     for (int64_t j = 0; j < layout.panels * 32; j += 16) {
         char *const panel = to + j / 32 * layout.quads * 2 * GO_QUAD + j % 32 * 4;
         int32_t squares[16];
-        go_integers_columns((const char *)from + j, depth, columns, columns - j, type, panel, sums + j, squares);
+        const char *const first = (const char *)from + (is_turned ? j * depth : j);
+        if (is_turned) go_integers_columns(first, depth, columns, columns - j, type, 1, panel, sums + j, squares);
+        else go_integers_columns(first, depth, columns, columns - j, type, 0, panel, sums + j, squares);
         for (int i = 0; i < 16; i++)
             norms[j + i] = __builtin_sqrtf((float)((uint32_t)squares[i] + offset * (depth * offset - 2 * sums[j + i])));
     }
 }
 
 GO_INLINE void go_integers_pack(const void *from, int64_t batches, int64_t depth, int64_t columns, int type,
-                                int32_t zero, void *to) {
+                                int32_t zero, int is_turned, void *to) {
     if (!go_has_integers(depth)) return;
     const size_t bytes = go_integers_layout_of(depth, columns).bytes;
     for (int64_t i = 0; i < batches; i++)
-        go_integers_pack_one((const char *)from + i * depth * columns, depth, columns, type, zero,
+        go_integers_pack_one((const char *)from + i * depth * columns, depth, columns, type, zero, is_turned,
                              (char *)to + (size_t)i * bytes);
 }
 
@@ -177,7 +191,7 @@ GO_INLINE void go_begin_elements(go_elements *each, const go_quantized *p, const
 GO_NOINLINE void go_quantize_elements(go_elements *each) {
     const go_quantized *const p = each->product;
     const int64_t quads = go_ceil_div(p->depth, 4), block = go_low_depth(p->columns, p->depth); /* a multiple of 4 */
-    float total[GO_TOGETHER] = {0}, scale[GO_TOGETHER];
+    float total[GO_TOGETHER], scale[GO_TOGETHER];
     const uint8_t *a[GO_TOGETHER], *b[GO_TOGETHER];
     for (int i = 0; i < GO_TOGETHER; i++) {
         const int at = i < each->count ? i : 0;
@@ -185,6 +199,7 @@ GO_NOINLINE void go_quantize_elements(go_elements *each) {
         a[i] = (const uint8_t *)p->a + (p->batch * p->rows + each->row[at]) * p->depth;
         b[i] = (const uint8_t *)each->packed + column / 32 * quads * 2 * GO_QUAD + column % 32 * 4;
         scale[i] = p->b_scales ? p->b_scales[column] : 1;
+        total[i] = go_bias_at(&p->bias, column);
     }
     for (int64_t first = 0; first < p->depth; first += block) {
         float sum[GO_TOGETHER] = {0};
@@ -196,9 +211,9 @@ GO_NOINLINE void go_quantize_elements(go_elements *each) {
                     const float y = each->b[b[i][k / 4 * 2 * GO_QUAD + j - k]] * scale[i];
                     sum[i] = __builtin_fmaf(each->a[a[i][j]], y, sum[i]);
                 }
-        for (int i = 0; i < GO_TOGETHER; i++) total[i] = first ? total[i] + sum[i] : sum[i];
+        for (int i = 0; i < GO_TOGETHER; i++) total[i] += sum[i];
     }
-    const go_quantizer q = go_quantizer_of(p->zero, p->type);
+    const go_quantizer q = p->bounds;
     for (int i = 0; i < each->count; i++) *each->to[i] = go_quantize_one(&q, total[i] / p->scale);
     each->count = 0;
 }
@@ -231,7 +246,10 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
     const int32_t za = p.a_zero + (a_type == GO_I8 ? 128 : 0), zb = p.b_zero - (b_type == GO_U8 ? 128 : 0);
     const int32_t *const b_sums = (const int32_t *)(packed + layout.sums) + part.first_column;
     const float *const b_norms = (const float *)(packed + layout.norms) + part.first_column;
-    const go_quantizer q = go_quantizer_of(p.zero, type);
+    const go_quantizer q = p.bounds;
+    float bias[GO_LOW_WIDTH + LANES_w] = {0}; /* divided by the scale */
+    if (go_has_bias(&p.bias))
+        for (int64_t j = 0; j < part.columns; j++) bias[j] = go_bias_at(&p.bias, part.first_column + j) / p.scale;
     /* In units of u |a| |b|, u = 2^-24: dequantization moves a product by at most 2. An addition moves the sum by a
        third of a unit of the sum in the root mean square, independently of the others, and sums are at most |a| |b|:
        6 standard deviations of a block, and of the sum of blocks (Higham, Mary: A New Approach to Probabilistic
@@ -239,6 +257,8 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
     const int64_t block = go_low_depth(p.columns, p.depth) < p.depth ? go_low_depth(p.columns, p.depth) : p.depth;
     const float roots = 1.5f * __builtin_sqrtf((float)block) + 2 * __builtin_sqrtf((float)p.depth / (float)block);
     const float reach = (2 + roots) * 0x1p-24f;
+    /* Roundings of numbers that are not products; sums of blocks are added to the bias. */
+    const float of_bias = 0x1p-21f + 2 * __builtin_sqrtf((float)p.depth / (float)block) * 0x1p-24f;
     go_elements uncertain;
     go_begin_elements(&uncertain, &p, packed);
     for (int64_t i = 0; i < part.rows; i++) {
@@ -256,8 +276,10 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
             }
             scale = scale / p.scale;
             const f32_w x = i32_to_f32_w(exact) * scale;
-            const f32_w bounded = go_bounded(&q, x), whole = round_even_w(bounded);
-            const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f;
+            const f32_w add = load_f32_w(bias + j);
+            const f32_w bounded = go_bounded(&q, x + add), whole = round_even_w(bounded);
+            const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f +
+                                 abs_f32_w(add) * of_bias;
             const i32_w near = (0.5f - abs_f32_w(bounded - whole)) < abs_f32_w(margin);
             unsigned mask = (unsigned)_mm512_movepi32_mask((__m512i)near) & (unsigned)((1ull << left) - 1);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
@@ -284,8 +306,8 @@ GO_INLINE size_t go_integers_size(int64_t batches, int64_t depth, int64_t column
     return (void)batches, (void)depth, (void)columns, (size_t)0;
 }
 GO_INLINE void go_integers_pack(const void *from, int64_t batches, int64_t depth, int64_t columns, int type,
-                                int32_t zero, void *to) {
-    (void)from, (void)batches, (void)depth, (void)columns, (void)type, (void)zero, (void)to;
+                                int32_t zero, int is_turned, void *to) {
+    (void)from, (void)batches, (void)depth, (void)columns, (void)type, (void)zero, (void)is_turned, (void)to;
 }
 GO_INLINE int go_quantized_integers(const go_quantized *product, int64_t index, go_low_finish finish, void *run) {
     return (void)product, (void)index, (void)finish, (void)run, 0;
