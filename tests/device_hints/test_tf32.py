@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphopt.device_hints.model_hints import model_hints
+from graphopt.device_hints.model_hints import model_hints, timing_hints
 from graphopt.device_hints.tf32 import float32_products, tf32_timed
 from graphopt.diagnostics.hint import HINTS, Hint
 from graphopt.diagnostics.record import Record, recorded
@@ -68,6 +68,14 @@ def test_timings_have_their_own_hint() -> None:
         ({"original": 2}, CPU, None),
     ):
         assert tf32_timed(products, device, gpu) is None
+
+
+def test_timed_sessions_have_tf32_unless_an_option_switches_it_off() -> None:
+    models = {"original": parse(_PRODUCTS), "double.onnx": parse(_DOUBLE)}
+    (hint,) = timing_hints(models, _CUDA, _AMPERE)
+    assert hint.message.endswith("float32 products: 2 of original, 0 of double.onnx")
+    assert list(timing_hints(models, _CUDA.having({"use_tf32": 0}), _AMPERE)) == []
+    assert list(timing_hints(models, CPU, None)) == []
 
 
 def test_once_per_process() -> None:
