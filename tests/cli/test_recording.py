@@ -54,6 +54,8 @@ COMMANDS = {
     "split-constants": ["split-constants", "W", "-o", "parts"],
     "verify": ["verify", "M", "M", "--no-signature"],
     "verify-different": ["verify", "M", "W"],
+    "compare": ["compare", "M", "M", "--rtol", "1e-3"],
+    "lineage": ["lineage", "M", "y", "-O3"],
     "inspect": ["inspect", "M", "-vv", "--json"],
     "bench": [
         "bench",

@@ -116,6 +116,7 @@ COMMANDS = {
     "optimize": ("optimize", "{model}", "-o", "out.onnx", *PATIENT),
     "optimize -O3 -v": ("optimize", "{model}", "-o", "out.onnx", "-O3", "-v", *PATIENT),
     "verify": ("verify", "{model}", "{model}", *PATIENT),
+    "compare -v": ("compare", "{model}", "{model}", "-v", "--device", "cpu"),
     "explain": ("explain", "{model}", "-v"),
     "partition": ("partition", "{model}", "--explain"),
     "kernels": ("kernels", "{model}"),
