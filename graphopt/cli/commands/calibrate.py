@@ -31,7 +31,11 @@ graphopt calibrate -o costs.json --no-store
 """
 
 
-@command_decorator.command("calibrate", example=EXAMPLE)
+@command_decorator.command(
+    "calibrate",
+    example=EXAMPLE,
+    everyday="--budget --threads --show --forget -o --store --device",
+)
 @shared_options.group(
     "Measurement",
     click.option(

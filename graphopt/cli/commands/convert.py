@@ -21,7 +21,11 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
-@command_decorator.command("convert", example=EXAMPLE)
+@command_decorator.command(
+    "convert",
+    example=EXAMPLE,
+    everyday="--threshold --target-opset --verify --require-verified --device --weights",
+)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
 @shared_options.group(

@@ -31,7 +31,11 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 """
 
 
-@command_decorator.command("profile", example=EXAMPLE)
+@command_decorator.command(
+    "profile",
+    example=EXAMPLE,
+    everyday="-o --merge --inputs --runs --requires-grad --watch --input --input-shape --seed --device",
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",

@@ -30,7 +30,12 @@ graphopt verify model.gopt
 """
 
 
-@command_decorator.command("verify", example=EXAMPLE)
+@command_decorator.command(
+    "verify",
+    example=EXAMPLE,
+    everyday="--exact --fast-math --signature --dim --dim-range --input --input-shape --seed"
+    " --device --kernels",
+)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B", required=False)
 @shared_options.group(
