@@ -16,7 +16,7 @@ class QuantizedConvPrinter(ByteConvPrinter):
     """Prints a convolution between quantizers, scheduled in ``quantized_conv.h``."""
 
     headers = (*ByteConvPrinter.headers, "products/quantized_conv.h")
-    names = ("x", "w", "the scales of w", "the zero points of w", "B")
+    names = ("x", "w", "the scales of w", "the zero points of w", "B", "the scales of B")
     state = "go_quantized_conv product;"
     conv = "run->product.c"
     convert = "go_quantized_conv_results"

@@ -60,7 +60,7 @@ def test_wrong_rank_is_reported(tmp_path):
     path = library(tmp_path, {NAME: RIGHT}, rank=3)
     made = session.create(model().SerializeToString(), choice=SessionChoice(libraries=(path,)))
     with pytest.raises(
-        RuntimeFailure, match=f"input 0 of kernel {NAME} has another rank than it was made for: 1"
+        RuntimeFailure, match=r"input 0 has another rank than it was made for: 1"
     ):
         session.run(made, FEEDS)
 
