@@ -19,7 +19,7 @@ class QuantizedProductPrinter(ByteMatrixPrinter):
         *("products/gemm_tiles.h", "products/low_bits.h", "products/quantize.h"),
         *("products/quantized.h", "products/vnni.h"),
     )
-    names = ("A", "B", "the scales of B", "the zero points of B")
+    names = ("A", "B", "the scales of B", "the zero points of B", "the bias", "the scales of the bias")
     state = "go_quantized product;"
 
     @property

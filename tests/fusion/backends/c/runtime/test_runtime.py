@@ -59,9 +59,7 @@ def test_any_rank_and_no_elements(tmp_path, shape):
 def test_wrong_rank_is_reported(tmp_path):
     path = library(tmp_path, {NAME: RIGHT}, rank=3)
     made = session.create(model().SerializeToString(), choice=SessionChoice(libraries=(path,)))
-    with pytest.raises(
-        RuntimeFailure, match=r"input 0 has another rank than it was made for: 1"
-    ):
+    with pytest.raises(RuntimeFailure, match=r"input 0 has another rank than it was made for: 1"):
         session.run(made, FEEDS)
 
 
