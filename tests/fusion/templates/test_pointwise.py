@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -205,6 +206,26 @@ def test_special_values_are_those_of_onnxruntime(built: Built, value: float) -> 
         assert_special_values_agree(one, two, case)
         finite = np.isfinite(two)
         assert np.abs(one[finite] - two[finite]).max(initial=0) < 1e-5, case
+
+
+def test_infinite_factors_are_those_of_onnxruntime(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[n,4,h,9] x, float[4,1,1] f, float[8,4,1,1] w) => (float[n,8,h,9] y) {
+            m = Mul(f, x)
+            s = Relu(m)
+            y = Conv(s, w)
+        }""")
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((2, 4, 5, 9), dtype=np.float32),
+        "f": np.float32([1, -np.inf, 2, np.inf]).reshape(4, 1, 1),
+        "w": -np.abs(rng.standard_normal((8, 4, 1, 1), dtype=np.float32)),
+    }
+    original, running = original_and_optimized(build(model, 1, tmp_path))
+    (one,), (two,) = session.run(running, feeds), session.run(original, feeds)
+    assert np.isneginf(two).sum() > 100
+    assert_special_values_agree(one, two, "infinite factors")
 
 
 def test_empty_batch_and_wrong_shapes(built: Built) -> None:

@@ -52,7 +52,10 @@ __attribute__((unused)) static void go_pointwise_affine(int64_t channels, const 
             a = (double)norm[0][i] / __builtin_sqrt((double)norm[3][i] + epsilon);
             b = (double)norm[1][i] - (double)norm[2][i] * a;
         }
-        if (factor) a *= (double)factor[i], b *= (double)factor[i];
+        if (factor) {
+            a *= (double)factor[i];
+            if (norm[0]) b *= (double)factor[i]; /* 0 times infinity would be NaN */
+        }
         if (addend) b += (double)addend[i];
         scale[i] = (float)a, shift[i] = (float)b;
     }
