@@ -179,4 +179,4 @@ def _bounds(clip: ir.Node, cx: Context) -> tuple[float, float]:
         found.append(float(known.reshape(-1)[0]))
     if {"min", "max"} & set(clip.attributes):
         raise CantFuse("the bounds of its result are attributes")
-    return found[0], found[1]
+    return min(found), found[1]  # the upper bound is applied last

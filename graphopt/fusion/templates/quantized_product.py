@@ -17,6 +17,8 @@ from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.unknown_sizes import require_equal
 from graphopt.util.lazy_dataclass import dataclass
 
+#: Largest scale, and the inverse of the smallest, for which rounding errors of products are relative to them.
+_MOST_SCALE = 2.0**40
 _DOMAINS = ("", ir.MICROSOFT)
 #: Element types that kernels of bytes multiply.
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
@@ -124,8 +126,8 @@ def one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantiz
     if scale is None or scale.size != 1 or scale.dtype.name != "float32":
         raise CantFuse("its scale is not one known float")
     number = float(scale.reshape(-1)[0])
-    if not (math.isfinite(number) and number > 0):
-        raise CantFuse("its scale is not a positive number")
+    if not 1 / _MOST_SCALE <= number <= _MOST_SCALE:
+        raise CantFuse("its scale is not positive, or so small or large that products may not be normal numbers")
     zero = node.inputs[2] if len(node.inputs) > 2 else None
     known = None if zero is None else cx.constant(zero)
     if zero is not None and (known is None or known.size != 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,60 @@ def test_convolutions_between_quantizers_are_bit_identical(
             assert (apart > 0).mean() < 1e-3 if apart.size else True
     for name, values in convolutions.run(feeds, level, 2).items():
         assert values.tobytes() == single[name].tobytes()
+
+
+#: for each model: x, scales of filters, floats of the bias, and an operator before the quantizer with its bounds
+_UNUSUAL: list[tuple[str, list[float], list[float], str, list[float]]] = [
+    ("u", [0.01, np.nan, np.inf, -np.inf, 0, -0.01, 3e38, 1e-45], [], "", []),
+    ("i", [0.01, np.nan, np.inf, -np.inf, 0, -0.01, 3e38, 1e-45], [], "Relu", []),
+    ("u", [0.01] * 8, [0, np.nan, np.inf, -np.inf, 3e38, -3e38, -0.0, 1e-45], "", []),
+    ("i", [0.01] * 8, [0, np.nan, np.inf, -np.inf, 3e38, -3e38, -0.0, 1e-45], "Relu", []),
+    ("u", [0.01] * 8, [0, np.nan, np.inf, -np.inf, 3e38, -3e38, -0.0, 1e-45], "Clip", [-1, 6]),
+    ("u", [0.01] * 8, [], "Clip", [5, -5]),
+    ("i", [0.01] * 8, [], "Clip", [-np.inf, 0.5]),
+]
+
+
+@pytest.mark.parametrize("op", ["Conv", "Gemm"])
+@pytest.mark.parametrize("level", [level for level in cpu_levels() if level >= 3])
+def test_results_of_numbers_that_are_not_finite_have_the_bits_of_onnxruntime(
+    op: str, level: int, tmp_path: Path
+) -> None:
+    m, feeds = Model(), {}
+    for number, (kind, scales, bias, bound, bounds) in enumerate(_UNUSUAL):
+        element, place, axes = _TYPES[kind], str(number), (5, 4) if op == "Conv" else ()
+        feeds["x" + place] = m.bytes(kind, 2, 70, *axes)
+        x = m.input("x" + place, element, "B", 70, *axes)
+        scaling = [m.constant(np.float32(0.02)), m.constant(element(100))]
+        inputs = [m.node("DequantizeLinear", [x, *scaling], "dx" + place)]
+        kernel = (3, 3) if op == "Conv" else ()
+        weights = [m.constant(m.bytes("i", 8, 70, *kernel)), m.constant(np.array(scales, np.float32))]
+        inputs.append(m.node("DequantizeLinear", weights, "dw" + place, axis=0))
+        if bias:
+            inputs.append(m.constant(np.array(bias, np.float32)))
+        attributes: dict[str, Any] = {"pads": [1, 1, 1, 1]} if op == "Conv" else {"transB": 1}
+        y = m.node(op, inputs, "y" + place, **attributes)
+        if bound:
+            y = m.node(bound, [y, *(m.constant(np.float32(v)) for v in bounds)], "b" + place)
+        scaling = [m.constant(np.float32(0.25)), m.constant(element(30))]
+        m.output(m.node("QuantizeLinear", [y, *scaling], "q" + place), element)
+    made = Compiled(m.proto(), tmp_path)
+    assert made.templates == [{"Conv": "quantized_conv", "Gemm": "quantized_product"}[op]] * len(_UNUSUAL)
+    got = made.run(feeds, level, 2)
+    for name, expected in made.run_plain(feeds).items():
+        assert (got[name] == expected).all(), name
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e-38, 1e-20, 1e20, 3e38])
+@pytest.mark.parametrize("place", ["x", "w", "y"])
+def test_scales_whose_products_may_not_be_normal_numbers_have_no_template(scale: float, place: str) -> None:
+    m = Model()
+    scales = {name: m.constant(np.float32(scale if name == place else 0.02)) for name in "xwy"}
+    inputs = [m.node("DequantizeLinear", [m.input("x", np.int8, 1, 16, 8, 8), scales["x"]], "dx")]
+    inputs.append(m.node("DequantizeLinear", [m.constant(m.bytes("i", 4, 16, 3, 3)), scales["w"]], "dw"))
+    y = m.node("Conv", inputs, "y")
+    m.output(m.node("QuantizeLinear", [y, scales["y"], m.constant(np.int8(3))], "q"), np.int8)
+    assert kernel_count(m) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ GO_INLINE i32_w go_bytes(const void *from, int64_t index, int count, int type) {
     return type == GO_U8 ? u8_to_i32_w(load_part_u8_w(at, count)) : i8_to_i32_w(load_part_i8_w(at, count));
 }
 
-/* Bounds of x / scale, at which results are saturated, and the zero point. */
+/* Bounds of x / scale, at which results are saturated, the result of NaN, which no bound changes, and the zero point. */
 typedef struct {
-    float low, high;
+    float low, high, nan;
     int32_t zero;
 } go_quantizer;
 
 GO_INLINE go_quantizer go_quantizer_of(int32_t zero, int type) {
     const int lowest = type == GO_I8 ? -128 : 0;
-    return (go_quantizer){(float)(lowest - zero), (float)(lowest + 255 - zero), zero};
+    return (go_quantizer){(float)(lowest - zero), (float)(lowest + 255 - zero), (float)(lowest - zero), zero};
 }
 
 /* The same for results that were bounded before their division by the scale. Division and rounding are monotonic. */
@@ -30,7 +30,7 @@ GO_INLINE go_quantizer go_bounds_of(float low, float high, float scale, int32_t 
     low = __builtin_rintf(low / scale), high = __builtin_rintf(high / scale);
     low = low > all.low ? low < all.high ? low : all.high : all.low;
     high = high < all.high ? high > all.low ? high : all.low : all.high;
-    return (go_quantizer){low, high, zero};
+    return (go_quantizer){low, high, all.nan, zero};
 }
 
 /* A bias of floats, or of integers with one scale, or with one for each; or none. */
@@ -47,13 +47,23 @@ GO_INLINE float go_bias_at(const go_bias *b, int64_t index) {
     return b->floats ? b->floats[index] : 0;
 }
 
-/* NaN becomes the lowest number. */
+/* NaN becomes the lower bound. */
 GO_INLINE f32_w go_bounded(const go_quantizer *q, f32_w x) {
     return less_w(more_w(x, splat_f32_w(q->low)), splat_f32_w(q->high));
 }
 
+/* The same, but NaN becomes the lowest number. */
+GO_INLINE f32_w go_bounded_or_nan(const go_quantizer *q, f32_w x) {
+    const i32_w number = (i32_w)(x == x);
+    const f32_w bounded = go_bounded(q, x), nan = splat_f32_w(q->nan);
+    return (f32_w)(((i32_w)bounded & number) | ((i32_w)nan & ~number));
+}
+
 /* Quantizes numbers that are bounded and rounded. */
 GO_INLINE i32_w go_whole(const go_quantizer *q, f32_w rounded) { return f32_to_i32_w(rounded) + q->zero; }
+
+/* The largest product of two scales for which sums of products of bytes are finite. */
+#define GO_MOST_SCALE 0x1p80f
 
 /* Quantizes a vector x / scale. */
 GO_INLINE void go_quantize(const go_quantizer *q, f32_w x, void *to) {
@@ -62,7 +72,7 @@ GO_INLINE void go_quantize(const go_quantizer *q, f32_w x, void *to) {
 
 /* Quantizes a number x / scale; its 8 bits. */
 GO_INLINE int8_t go_quantize_one(const go_quantizer *q, float x) {
-    const float bounded = !(x > q->low) ? q->low : x < q->high ? x : q->high;
+    const float bounded = x != x ? q->nan : !(x > q->low) ? q->low : x < q->high ? x : q->high;
     return (int8_t)((int32_t)__builtin_rintf(bounded) + q->zero);
 }
 

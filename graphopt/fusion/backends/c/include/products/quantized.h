@@ -78,8 +78,9 @@ GO_NOINLINE void go_quantize_row(const go_quantized *p, const float *from, int64
     for (int64_t j = 0; j < count; j += LANES_w) {
         const int left = count - j < LANES_w ? (int)(count - j) : LANES_w;
         const f32_w x = load_part_f32_w(from + j, left) / p->scale;
-        if (left == LANES_w) go_quantize(&q, x, (char *)to + j); /* masked stores are slow on some machines */
-        else store_part_i8_w((char *)to + j, i32_to_i8_w(go_whole(&q, round_even_w(go_bounded(&q, x)))), left);
+        const i32_w whole = go_whole(&q, round_even_w(go_bounded_or_nan(&q, x)));
+        if (left == LANES_w) store_i8_w((char *)to + j, i32_to_i8_w(whole)); /* masked stores are slow on some machines */
+        else store_part_i8_w((char *)to + j, i32_to_i8_w(whole), left);
     }
 }
 

@@ -170,16 +170,16 @@ GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
     each->count = 0;
 }
 
-/* The lanes in which an element of `a` exceeds that of `b`, as bits. */
-GO_INLINE unsigned go_more(f32_w a, f32_w b) {
+/* The lanes in which an element of `a` exceeds that of `b`, or one is NaN, as bits. */
+GO_INLINE unsigned go_exceeds(f32_w a, f32_w b) {
 #if GO_LEVEL == 4
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NLE_UQ);
 #elif GO_LEVEL == 3
-    return (unsigned)_mm256_movemask_ps((__m256)(a > b));
+    return (unsigned)_mm256_movemask_ps((__m256)~(a <= b));
 #elif GO_LEVEL == 2
-    return (unsigned)_mm_movemask_ps((__m128)(a > b));
+    return (unsigned)_mm_movemask_ps((__m128)~(a <= b));
 #else
-    const i32_w more = a > b;
+    const i32_w more = ~(a <= b);
     unsigned bits = 0;
     for (int i = 0; i < LANES_w; i++) bits |= (unsigned)(more[i] & 1) << i;
     return bits;
@@ -214,12 +214,13 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
     for (int64_t i = 0; i < b->count; i++) {
         const go_byte_conv_filter f = go_byte_conv_filter_of(b, i);
         int32_t *const values = b->sums + i * b->step;
-        const float scale = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0] / c->scale[0];
+        const float factor = c->x_scale[0] * c->w_scales[c->w_scales_vary ? f.number : 0], scale = factor / c->scale[0];
         const float bias = go_bias_at(&p->bias, f.number) / c->scale[0];
         const int32_t square = b->w_squares[i] - f.zero * (2 * b->w_sums[i] - go_byte_conv_depth(c) * f.zero);
         const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
         /* Besides, roundings move numbers that are not bounded by 8 units of them and of their parts. */
-        const float certain = 0.5f - (256 + 2 * __builtin_fabsf(bias)) * 0x1p-21f - (norms ? 0 : p->norm * reach);
+        float certain = 0.5f - (256 + 2 * __builtin_fabsf(bias)) * 0x1p-21f - (norms ? 0 : p->norm * reach);
+        if (!(__builtin_fabsf(factor) <= GO_MOST_SCALE)) certain = -1; /* sums may be NaN */
         for (int64_t row = 0; row < b->rows; row++)
             for (int64_t j = 0; j < b->width; j += LANES_w) {
                 const int64_t from = row * b->pitch + j, at = row * b->width + j;
@@ -229,7 +230,7 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
                 if (norms) most = fma_w(load_f32_w(norms + from), splat_f32_w(-reach), most);
                 int8_t *const to = (int8_t *)values + at; /* behind what is still read */
                 store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
-                unsigned near = go_more(abs_f32_w(bounded - rounded), most);
+                unsigned near = go_exceeds(abs_f32_w(bounded - rounded), most);
                 if (__builtin_expect(near == 0, 1)) continue;
                 if (b->width - j < LANES_w) near &= (1u << (b->width - j)) - 1;
                 go_conv_add_elements(&uncertain, b, f.number, at, near, to);

@@ -274,13 +274,15 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
                 store_f32_w(values + j, i32_to_f32_w(exact) * scale);
                 continue;
             }
+            const f32_w factor = abs_f32_w(scale);
             scale = scale / p.scale;
             const f32_w x = i32_to_f32_w(exact) * scale;
             const f32_w add = load_f32_w(bias + j);
             const f32_w bounded = go_bounded(&q, x + add), whole = round_even_w(bounded);
             const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f +
                                  abs_f32_w(add) * of_bias;
-            const i32_w near = (0.5f - abs_f32_w(bounded - whole)) < abs_f32_w(margin);
+            /* The opposites of comparisons are true for NaN. */
+            const i32_w near = ~(0.5f - abs_f32_w(bounded - whole) >= abs_f32_w(margin)) | ~(factor <= GO_MOST_SCALE);
             unsigned mask = (unsigned)_mm512_movepi32_mask((__m512i)near) & (unsigned)((1ull << left) - 1);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
             store_i8_w(to, i32_to_i8_w(go_whole(&q, whole)));
