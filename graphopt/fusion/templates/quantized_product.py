@@ -127,7 +127,9 @@ def one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantiz
         raise CantFuse("its scale is not one known float")
     number = float(scale.reshape(-1)[0])
     if not 1 / _MOST_SCALE <= number <= _MOST_SCALE:
-        raise CantFuse("its scale is not positive, or so small or large that products may not be normal numbers")
+        raise CantFuse(
+            "its scale is not positive, or so small or large that products may not be normal numbers"
+        )
     zero = node.inputs[2] if len(node.inputs) > 2 else None
     known = None if zero is None else cx.constant(zero)
     if zero is not None and (known is None or known.size != 1):
