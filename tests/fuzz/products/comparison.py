@@ -1,9 +1,9 @@
 """Comparison of the results of kernels with those of onnxruntime.
 
-The tolerance of an element is the effect of rounded inputs on it, which runs with inputs of small random errors
-estimate, and a small part of the largest magnitude. An element beyond it is right if its distance from the
-result in double precision is at most twice that of each result of onnxruntime, as sums that cancel have it. An element that is NaN or infinite in all runs of
-onnxruntime has to be the same.
+The tolerance of an element is the effect of rounded inputs on it, which runs with inputs of small random
+errors estimate, and a small part of the largest magnitude. An element beyond it is right if its distance from
+the result in double precision is at most twice that of each result of onnxruntime, as sums that cancel have
+it. An element that is NaN or infinite in all runs of onnxruntime has to be the same.
 """
 
 from __future__ import annotations
