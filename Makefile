@@ -96,6 +96,9 @@ bench-specialize: installed-dev
 
 # Installs nothing: it also runs on a GPU machine that no package registry can be reached from.
 gpu-check:
+	@$(PYTHON) -c 'import click, numpy, onnx, onnx_ir, onnxruntime, rich' 2>/dev/null || \
+	  { echo "gpu-check: $(PYTHON) lacks packages that graphopt requires" >&2; \
+	    echo "hint: make demo installs them; then make gpu-check PYTHON=$(BIN)/python" >&2; exit 2; }
 	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check --device $(DEVICE) \
 	  --out "$(or $(OUT),build/gpu-check)" $(if $(MODELS),--models "$(MODELS)")
 

@@ -3,7 +3,7 @@
     make gpu-check                                  results in build/gpu-check, or in $OUT
     python3 -m benchmarks.gpu_check --device cpu    rehearse all sections on the CPU
     python3 -m benchmarks.gpu_check --only smoke kernels
-    python3 -m benchmarks.gpu_check --models DIR    the models of a folder instead of generated ones
+    python3 -m benchmarks.gpu_check --models DIR    the models of a folder and the samples
 
 The most informative sections run first. Each section runs in a separate process with a limit on its time.
 Each result is appended to ``results.jsonl``, and the tables in ``results.md`` are rewritten, at once, so that

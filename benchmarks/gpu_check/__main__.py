@@ -15,7 +15,7 @@ from benchmarks.gpu_check.gpu_name import gpu_name
 from benchmarks.gpu_check.plan import SECTIONS
 from benchmarks.gpu_check.report import Report
 from benchmarks.measured_tools import ROOT
-from graphopt.errors import GraphoptError
+from graphopt.errors import ExitStatus, GraphoptError, RuntimeFailure
 from graphopt.ort.devices import CPU, Device, choose
 
 #: Seconds for all sections; with the end of the last item, a run takes at most eight minutes.
@@ -45,7 +45,10 @@ def main() -> int:
     )
     parser.add_argument("--items", nargs="*", default=[], metavar="ITEM", help="only these items")
     parser.add_argument(
-        "--models", type=Path, metavar="DIR", help="models to measure, instead of generated ones"
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="models to measure beside the samples, instead of generated networks",
     )
     parser.add_argument(
         "--out",
@@ -61,10 +64,14 @@ def main() -> int:
         "--docs", type=Path, action="append", default=[], metavar="FILE", help="put the tables into this page"
     )
     options = parser.parse_args()
+    if options.models is not None and not options.models.is_dir():
+        parser.error(f"no such folder: {options.models}")
     try:
         device, _note = choose(options.device)
     except GraphoptError as failure:
-        print(f"gpu-check: {failure}", file=sys.stderr)
+        unavailable = isinstance(failure, RuntimeFailure)
+        remedy = "; graphopt doctor has details, and --device cpu rehearses the check" if unavailable else ""
+        print(f"gpu-check: {failure}{remedy}", file=sys.stderr)
         return int(failure.status)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
@@ -82,6 +89,9 @@ def main() -> int:
     for page in options.docs:
         text = page.read_text(encoding="utf-8")
         page.write_text(doc_tables.replace_section(text, "gpu-check", report.text()), encoding="utf-8")
+    if missing := report.missing(options.items):
+        print(f"gpu-check: no section has an item {missing[0]!r}; without --items, all run", file=sys.stderr)
+        return int(ExitStatus.USAGE)
     return int(report.has_faults)
 
 

@@ -54,6 +54,11 @@ class Report:
         """Whether a result is wrong or missing because of an error."""
         return any(row.status in FAULTS for row in self.rows)
 
+    def missing(self, items: Sequence[str]) -> list[str]:
+        """The names in ``items`` that no result has, unless a section failed before it listed its items."""
+        found = {row.item for row in self.rows}
+        return [] if self.has_faults else [name for name in items if name not in found]
+
     def text(self) -> str:
         """The tables as Markdown."""
         return "\n\n".join(self._blocks())

@@ -18,7 +18,7 @@ from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.custom_rules import left_out
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
-from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
+from graphopt.errors import InvalidModel, NotFused, PassFailed, RuntimeFailure, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.lineage import KEY, Lineage, Recorder
 from graphopt.instrument.report import Report
@@ -27,7 +27,7 @@ from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, placemen
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt, prepare
 from graphopt.optimize_options import ExplainOptions, OptimizeOptions
-from graphopt.ort.devices import CPU
+from graphopt.ort.devices import CPU, Device
 from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
@@ -420,11 +420,8 @@ def explain(
     from graphopt.debug.explain_fusions import explain_fusions
 
     env = env.having(options)
-    if check and env.device.capabilities.is_host:
-        raise UsageError(
-            "a session on the CPU has one memory, and no placement to check", hint="--device cuda"
-        )
-    env = env.without("fuser").having({"pipeline": "", "device": env.device if check else env.target})
+    device = _device_to_check(env) if check else env.target
+    env = env.without("fuser").having({"pipeline": "", "device": device})
     candidate, _, _ = env.working_copy(model)
     attempt = prepare(env.settings, **env.given).on(candidate)
     return explain_fusions(
@@ -436,3 +433,23 @@ def explain(
         native=fuser == "native",
         check=check,
     )
+
+
+def _device_to_check(env: Environment) -> Device:
+    """The device of the session that :func:`explain` compares the predicted placement with.
+
+    Raises:
+        UsageError: it is the CPU.
+        RuntimeFailure: it can't be used.
+    """
+    try:
+        device = env.device
+    except RuntimeFailure as failure:
+        hint = "without --check, the prediction requires no GPU; graphopt doctor has details"
+        raise RuntimeFailure(failure.message, hint=hint) from failure
+    if device.capabilities.is_host:
+        raise UsageError(
+            "a session on the CPU has one memory, and no placement to check",
+            hint="use --device cuda on a machine with CUDA, or omit --check",
+        )
+    return device

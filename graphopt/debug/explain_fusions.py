@@ -62,8 +62,8 @@ def explain_fusions(
     if placed and (not patterns or PLACEMENT in patterns):
         differences = tuple(check_placement(model, options.device)) if check else None
         placement = replace(_placement(copy(model), options, before, node), differences=differences)
-    own = (*([PASS] if native else []), *([PLACEMENT] if placed else []))
-    others = [pattern for pattern in patterns if pattern not in own]
+    _check_available(patterns, native=native, placed=placed)
+    others = [pattern for pattern in patterns if pattern not in (PASS, PLACEMENT)]
     rules = chosen_rules(options, others) if others or not patterns else []
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
@@ -91,6 +91,21 @@ def explain_fusions(
         return _about(found, names, node, model, rules, cx)
 
 
+def _check_available(patterns: Sequence[str], *, native: bool, placed: bool) -> None:
+    """Check that the options explain the patterns that are not rules.
+
+    Raises:
+        UsageError: a pattern requires another option.
+    """
+    if PASS in patterns and not native:
+        raise UsageError(f"the pattern {PASS!r} is for native kernels", hint="add --fuser native")
+    if PLACEMENT in patterns and not placed:
+        raise UsageError(
+            f"the pattern {PLACEMENT!r} is for CUDA, and the target is the CPU",
+            hint="add --device cuda, which need not be present",
+        )
+
+
 def _placement(
     model: ir.Model, options: Options, before: Sequence[Step], node: str | None
 ) -> PlacementExplanation:
@@ -108,7 +123,8 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
     names = [name for rule in all_rules() if rule.is_fusion for name in (rule.family, rule.name)]
     for pattern in patterns:
         if pattern not in names:
-            raise unknown("pattern", pattern, names, "graphopt passes fuse-builtin lists all")
+            known = [*names, PASS, PLACEMENT]
+            raise unknown("pattern", pattern, known, "graphopt passes fuse-builtin lists all")
     return [
         rule
         for rule in admitted_fusions(options)

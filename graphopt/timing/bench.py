@@ -270,7 +270,7 @@ def graph_options(device: Device, requested: bool) -> dict[str, str]:
     if requested and not device.capabilities.captures_graphs:
         raise UsageError(
             "--cuda-graph is for CUDA, and the models run on the CPU",
-            hint="add --device cuda, or omit the flag",
+            hint="use --device cuda on a machine with CUDA, or omit the flag",
         )
     return {"enable_cuda_graph": "1"} if requested else {}
 

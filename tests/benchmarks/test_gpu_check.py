@@ -73,7 +73,15 @@ def test_missing_cuda_is_reported_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 6
     assert done.stdout == "" and not (tmp_path / "out").exists()
     assert len(done.stderr.splitlines()) == 1
-    assert "CUDA can't be used" in done.stderr
+    assert "CUDA can't be used" in done.stderr and "--device cpu" in done.stderr
+
+
+def test_unknown_items_and_folders_are_reported(tmp_path: Path) -> None:
+    rehearsal = ("--device", "cpu", "--only", "smoke", "--out", str(tmp_path / "out"))
+    done = check(*rehearsal, "--items", "defualt")
+    assert done.returncode == 2 and "no section has an item 'defualt'" in done.stderr
+    done = check(*rehearsal, "--models", str(tmp_path / "nowhere"))
+    assert done.returncode == 2 and "no such folder" in done.stderr
 
 
 # Faults --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from graphopt.cli.options import resolve_options
 from graphopt.cost import Costs, calibrate, shipped
 from graphopt.cost.cost_model import read
+from graphopt.ort import devices
 from graphopt.ort.devices import CPU, Device
 from tests.cli.conftest import Invoke
 
@@ -78,6 +79,13 @@ def test_assumed_figures_are_marked(invoke: Invoke, monkeypatch: pytest.MonkeyPa
     shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
     assert "assumptions for CUDA (not measured)\n" in shown
     assert "MultiHeadAttention" in shown
+
+
+def test_figures_of_an_absent_device_are_shown(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    shown = invoke("calibrate", "--show", "--device", "cuda", "--set", "costs=shipped")
+    assert shown.status == 0 and "assumptions for CUDA (not measured)\n" in shown.out
+    assert invoke("calibrate", "--forget", "--device", "cuda").status == 6
 
 
 def test_verbose_prints_every_figure(invoke: Invoke) -> None:

@@ -41,6 +41,11 @@ def test_source_is_that_of_the_device(invoke: Invoke, path: Path) -> None:
     assert "__global__" not in invoke("kernels", path, "--device", "cpu", "--source").out
 
 
+def test_proposed_kernels_name_the_options_that_create_them(invoke: Invoke, path: Path) -> None:
+    shown = invoke("kernels", path, "--device", "cuda").out
+    assert "graphopt optimize --fuser native --device cuda would create these" in shown
+
+
 @has_c
 @has_nvrtc
 def test_library_is_built_without_a_gpu(invoke: Invoke, path: Path) -> None:

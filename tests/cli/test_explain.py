@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from graphopt.ort import devices
 from tests.cli.attention_models import MASKED_ATTENTION
 from tests.cli.conftest import Invoke, Outcome
 from zoo import SAMPLES
@@ -244,6 +245,15 @@ def test_options_that_permit_less_exact_rewrites(invoke: Invoke, tmp_path: Path)
     assert "or use --fast-math" in invoke("explain", path, *options).out
     assert "fused 1 × multi-head-attention" in invoke("explain", path, *options, "--fast-math").out
     assert "fused" not in invoke("explain", path, *options, "--exact").out
+
+
+def test_a_check_on_an_absent_device_names_the_prediction(
+    invoke: Invoke, gelus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    outcome = invoke("explain", gelus, "--device", "cuda", "--check")
+    assert outcome.status == 6 and "no driver" in outcome.err
+    assert "without --check, the prediction requires no GPU" in outcome.err
 
 
 def test_placement_on_cuda_needs_no_device(invoke: Invoke, tmp_path: Path) -> None:

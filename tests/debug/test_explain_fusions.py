@@ -236,6 +236,18 @@ def test_only_requested_patterns_are_explained() -> None:
     assert api.explain(model, ["attention", "layer-norm"]).missed == ()
     with pytest.raises(UsageError, match="no pattern is called 'atention'; nearest: attention"):
         api.explain(model, ["atention"])
+    with pytest.raises(UsageError, match="nearest: placement"):
+        api.explain(model, ["placment"], device="cuda")
+
+
+def test_patterns_of_other_options_name_the_option() -> None:
+    model = CASES["GELU of another polynomial"].model(mended=False)
+    with pytest.raises(UsageError, match="is for CUDA, and the target is the CPU") as error:
+        api.explain(model, ["placement"], device="cpu")
+    assert error.value.hint == "add --device cuda, which need not be present"
+    with pytest.raises(UsageError, match="is for native kernels") as error:
+        api.explain(model, ["fuse-groups"])
+    assert error.value.hint == "add --fuser native"
 
 
 def test_the_nearest_pattern_of_a_requested_node_is_explained() -> None:

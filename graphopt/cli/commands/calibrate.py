@@ -46,7 +46,7 @@ graphopt calibrate -o costs.json --no-store
         "  [default: five passes, about a quarter of an hour]",
     ),
     shared_options.threads_option("1", default=1),
-    click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
+    click.option("--show", is_flag=True, help="Measure nothing: show the figures in force; the device need not be present."),
     click.option("--forget", is_flag=True, help="Measure nothing: restore the shipped figures."),
 )
 @shared_options.group(
@@ -89,7 +89,8 @@ def command(
     check_file(output, [".json"])
     if forget and (show or store is not None or budget is not None or output is not None):
         raise UsageError("--forget measures and shows nothing", hint="graphopt calibrate --forget")
-    device = resolve_options.chosen_device(run)
+    named = show and run.settings.device != "auto"
+    device = run.compiler.target if named else resolve_options.chosen_device(run)
     if forget:
         return _forget(run, device)
     if show:

@@ -198,16 +198,17 @@ def _text(
 ) -> Iterator[Block]:
     from graphopt.fusion.kernel_library import cpu_level, session_lines
 
+    native = "--fuser native" + (" --device cuda" if found.backend.device == "cuda" else "")
     if not found.groups:
-        yield "  no native groups; graphopt optimize --fuser native would create none"
-        yield Line(f"  (graphopt explain {model} --fuser native has the reasons)", "hint")
+        yield f"  no native groups; graphopt optimize {native} would create none"
+        yield Line(f"  (graphopt explain {model} {native} has the reasons)", "hint")
     else:
         yield _table(found.groups, verbose)
     for group in found.groups:
         if group.kernel is None:
             yield f"  no kernel for {group.name}: {group.reason}"
     if found.groups and found.proposed:
-        yield f"  {model} has no native groups; graphopt optimize --fuser native would create these"
+        yield f"  {model} has no native groups; graphopt optimize {native} would create these"
     elif built is not None:
         level = cpu_level(built)
         parts = ["CUDA"] * (found.backend.device == "cuda") + [f"x86-64-v{level}"] * (level > 0)

@@ -156,7 +156,7 @@ def check_cuda_flag(run: Run) -> None:
     if device.capabilities.is_host:
         raise UsageError(
             f"{run.cuda_flag} is for CUDA, and the models run on the CPU",
-            hint="add --device cuda, or omit the flag",
+            hint="use --device cuda on a machine with CUDA, or omit the flag",
         )
 
 
