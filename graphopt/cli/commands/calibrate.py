@@ -46,7 +46,11 @@ graphopt calibrate -o costs.json --no-store
         "  [default: five passes, about a quarter of an hour]",
     ),
     shared_options.threads_option("1", default=1),
-    click.option("--show", is_flag=True, help="Measure nothing: show the figures in force; the device need not be present."),
+    click.option(
+        "--show",
+        is_flag=True,
+        help="Measure nothing: show the figures in force; the device need not be present.",
+    ),
     click.option("--forget", is_flag=True, help="Measure nothing: restore the shipped figures."),
 )
 @shared_options.group(
