@@ -126,8 +126,8 @@ class Recorder(PassInstrumentation):
         self._present = present
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Record the rewrite of ``root``."""
-        for name in ir.origins(root):
+        """Record the rewrite of ``root``, and of the other nodes that ``made`` replaces."""
+        for name in dict.fromkeys(name for node in (root, *made) for name in ir.origins(node)):
             self.rewrites.setdefault(name, {})[self._stage, action.owner] = None
 
 

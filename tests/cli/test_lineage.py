@@ -85,6 +85,20 @@ def test_a_result_keeps_its_lineage(invoke: Invoke, model: Path) -> None:
         assert {**kept, "model": None} == {**again, "model": None}
 
 
+def test_the_fusion_of_a_node_is_one_of_its_rewrites(invoke: Invoke, model: Path) -> None:
+    fused = lineage(invoke, model, "product", "-O3")["forward"]
+    assert fused is not None
+    assert "activation-into-gemm" in [step["by"] for step in fused["steps"]]  # type: ignore[index,call-overload]
+
+
+def test_a_result_without_its_lineage_is_the_original(invoke: Invoke, model: Path) -> None:
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3").status == 0
+    assert "out.onnx is a result without a recorded lineage" in invoke("lineage", "out.onnx", "y").err
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
+    assert "recorded lineage" not in invoke("lineage", "out.onnx", "y").err
+    assert "recorded lineage" not in invoke("lineage", model, "y").err
+
+
 def test_text(invoke: Invoke, model: Path) -> None:
     lines = invoke("lineage", model, "bias", "-O3").out.splitlines()
     assert lines[0] == "node of the original: bias"

@@ -27,6 +27,10 @@ graphopt lineage model.opt.onnx logits
 
 #: Number of names that are shown without -v.
 _NAMES = 12
+#: The note about a result that does not have its lineage.
+_NOT_RECORDED = (
+    "  {} is a result without a recorded lineage, and is the original here; optimize --provenance records it"
+)
 
 
 @command_decorator.command(
@@ -46,9 +50,15 @@ def command(run: Run, model: Path, node: str) -> Output:
     that compute it, and the passes and rules in order. For an original node, shows the nodes of the result
     that replace it, and its rewrites in order; the last one removed a node that is not in the result.
     """
+    from graphopt.api import load_model
+    from graphopt.instrument.lineage import KEY as LINEAGE
+    from graphopt.recorded_settings.record import KEY as SETTINGS
+
     with run.console.progress(model.name) as advance:
         advance(None, "optimizing")
-        found = run.compiler.lineage(model)
+        loaded = load_model(model)
+        recorded, is_result = LINEAGE in loaded.metadata_props, SETTINGS in loaded.metadata_props
+        found = run.compiler.lineage(loaded)
     back, forward = found.back(node), found.forward(node)
     if back is None and forward is None:
         raise found.unknown(node)
@@ -57,7 +67,8 @@ def command(run: Run, model: Path, node: str) -> Output:
         "back": None if back is None else back.to_dict(),
         "forward": None if forward is None else forward.to_dict(),
     }
-    return Output(data, _text(back, forward, everything=run.verbose > 0))
+    notes = [] if recorded or not is_result else [_NOT_RECORDED.format(model)]
+    return Output(data, _text(back, forward, everything=run.verbose > 0), notes=notes)
 
 
 def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -> Iterator[Block]:
