@@ -91,7 +91,10 @@ def matches(node: ir.Node, cx: Context) -> list[Match]:
     reasons: list[CantFuse] = []
     for candidate in _by_operator().get(qualified_name(node), ()):
         try:
-            found.append(replace(candidate.match(node, cx), is_faster=candidate.is_faster))
+            match = candidate.match(node, cx)
+            if any(other.graph is not node.graph for other in match.nodes):
+                raise CantFuse("its template would compute nodes of different graphs")
+            found.append(replace(match, is_faster=candidate.is_faster))
         except CantFuse as refusal:
             reasons.append(refusal)
         except Exception as fault:  # nodes may violate the schemas of their operators

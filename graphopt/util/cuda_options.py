@@ -145,6 +145,8 @@ def parse_cuda_options(options: Iterable[str] | Mapping[str, object]) -> dict[st
     """
     found: dict[str, str] = {}
     for text in as_texts(options):
+        if not isinstance(text, str):
+            raise UsageError(f"the CUDA option {text!r} is not a text", hint="such as 'prefer_nhwc=1'")
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals:
             raise UsageError(
@@ -181,8 +183,8 @@ def _parsed(name: str, value: str) -> str:
             size = parse_size(value)
         except ValueError:
             size = 0
-        if size <= 0:
-            raise _invalid(name, value, "a positive number of bytes, or a size such as 4GiB")
+        if not 0 < size < 1 << 64:
+            raise _invalid(name, value, "a positive number of bytes below 2⁶⁴, or a size such as 4GiB")
         return str(size)
     number = natural_or_none(value)
     if number is None:

@@ -45,8 +45,9 @@ def test_values_of_users_become_values_of_the_provider() -> None:
         ("prefer_nhwc", "the CUDA option 'prefer_nhwc' is not of the form KEY=VALUE"),
         ("prefer_nhwc=2", "the CUDA option 'prefer_nhwc' can't be '2': give one of 1, 0"),
         ("cudnn_conv_algo_search=best", "give one of exhaustive, heuristic, default"),
-        ("gpu_mem_limit=0", "give a positive number of bytes, or a size such as 4GiB"),
-        ("gpu_mem_limit=4XB", "give a positive number of bytes, or a size such as 4GiB"),
+        ("gpu_mem_limit=0", "give a positive number of bytes below 2⁶⁴, or a size such as 4GiB"),
+        ("gpu_mem_limit=4XB", "give a positive number of bytes below 2⁶⁴, or a size such as 4GiB"),
+        ("gpu_mem_limit=18446744073709551616", "give a positive number of bytes below 2⁶⁴"),
         ("sdpa_kernel=-1", "give a natural number"),
         ("device_id=1", "the CUDA option 'device_id' is part of the device"),
         ("enable_cuda_graph=1", "has conditions, which --cuda-graph checks"),
@@ -89,3 +90,9 @@ def test_python_accepts_values_by_name_and_texts(given: Any) -> None:
     assert graphopt.Compiler(cuda_options=given).settings.cuda_options == ("use_tf32=1",)
     with pytest.raises(UsageError, match="no CUDA option is called 'tf32'; nearest: use_tf32"):
         graphopt.Compiler(cuda_options={"tf32": 1})
+
+
+@pytest.mark.parametrize("given", [[5], [None], b"use_tf32=1"])
+def test_python_refuses_options_that_are_no_texts(given: Any) -> None:
+    with pytest.raises(UsageError, match="is not a text"):
+        parse_cuda_options(given)

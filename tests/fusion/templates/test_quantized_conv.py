@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.templates.byte_results import kernel_count
@@ -189,3 +190,36 @@ def test_convolutions_that_onnxruntime_computes_faster_are_left_to_it(
     y = m.node("Conv", inputs, "y", group=group, pads=[1, 1, 1, 1])
     m.output(m.node("QuantizeLinear", [y, scale, m.constant(w(3))], "q"), w)
     assert kernel_count(m) == int(is_taken)
+
+
+@pytest.mark.parametrize("op", ["Conv", "Gemm", "MatMul"])
+@pytest.mark.parametrize("outer", ["dequantizers", "product"])
+def test_operands_and_readers_in_other_graphs_are_no_part_of_a_kernel(
+    op: str, outer: str, tmp_path: Path
+) -> None:
+    m = Model()
+    axes, kernel = ((5, 6), (3, 3)) if op == "Conv" else ((), ())
+    x = m.input("x", np.int8, 3, 8, *axes)
+    scale, zero = m.constant(np.float32(0.02)), m.constant(np.int8(3))
+    weights = m.constant(m.bytes("i", 8, 8, *kernel))
+    before = [
+        helper.make_node("DequantizeLinear", [x, scale], ["dx"]),
+        helper.make_node("DequantizeLinear", [weights, scale], ["dw"]),
+    ]
+    product = helper.make_node(op, ["dx", "dw"], ["p"])
+    m.nodes += before if outer == "dequantizers" else [*before, product]
+    branches = {}
+    for name in ("then_branch", "else_branch"):
+        inner = [product] if outer == "dequantizers" else []
+        result = helper.make_node("QuantizeLinear", ["p", scale, zero], [f"q_{name}"])
+        output = helper.make_tensor_value_info(f"q_{name}", TensorProto.INT8, None)
+        nodes = (
+            [*inner, result] if name == "then_branch" else [helper.make_node("Identity", [x], [f"q_{name}"])]
+        )
+        branches[name] = helper.make_graph(nodes, name, [], [output])
+    m.input("condition", np.bool_)
+    m.nodes.append(helper.make_node("If", ["condition"], ["y"], **branches))
+    m.output("y", np.int8)
+    made = Compiled(m.proto(), tmp_path)
+    feeds = {"x": m.bytes("i", 3, 8, *axes), "condition": np.array(True)}
+    assert (made.run(feeds, cpu_levels()[-1], 1)["y"] == made.run_plain(feeds)["y"]).all()
