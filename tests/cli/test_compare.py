@@ -81,6 +81,9 @@ def test_bad_arguments(invoke: Invoke, small: Path, weights: Path) -> None:
     assert invoke("compare", small, "missing.onnx").status == 2
     other = invoke("compare", small, weights)
     assert other.status == 2 and "input 'x' of " in other.err and "--input-shape x:" in other.err
-    assert invoke("compare", small, small, "--rtol", "-1").status == 2
+    for option in ("--rtol", "--atol"):
+        assert invoke("compare", small, small, option, "-1").status == 2
+        refused = invoke("compare", small, small, option, "nan")
+        assert refused.status == 2 and "is not a number" in refused.err
     assert invoke("compare", small, small, "--input-shape", "z:1x4").status == 2
     assert invoke("compare", small, small, "--other-device", "tpu").status == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.verification.inner_tensors import compare_models, paired_streams
 from graphopt.verification.inner_tensors.departures import TensorComparison
 from graphopt.verification.inner_tensors.paired_streams import Waiting, paired
+from graphopt.verification.inner_tensors.tensor_comparison import Tolerances
 from tests.ort.build import parse_proto
 
 RANDOM = np.random.default_rng(0)
@@ -324,3 +326,9 @@ def test_memory_of_a_large_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     weights = path.with_name("model.onnx.data").stat().st_size
     assert max(map(int, done.stdout.split())) < 0.75 * weights
+
+
+@pytest.mark.parametrize("given", [{"rtol": math.nan}, {"atol": math.nan}, {"rtol": -1.0}, {"atol": -1e-9}])
+def test_tolerances_are_not_negative_numbers(given: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="tol is "):
+        Tolerances(**given)

@@ -10,7 +10,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.options.parameter_types import Number, reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.views import tensor_comparison as views
 from graphopt.errors import ExitStatus, UsageError
@@ -35,11 +35,9 @@ _LEVELS = click.Choice(["off", "basic", "default"])
 @click.argument("b", type=reads_model, metavar="[B]", required=False)
 @shared_options.group(
     "Verification",
+    click.option("--rtol", type=Number(0), metavar="R", help="Allowed error relative to an element."),
     click.option(
-        "--rtol", type=click.FloatRange(0), metavar="R", help="Allowed error relative to an element."
-    ),
-    click.option(
-        "--atol", type=click.FloatRange(0), metavar="R", help="Allowed error relative to the largest element."
+        "--atol", type=Number(0), metavar="R", help="Allowed error relative to the largest element."
     ),
     click.option("--exact", is_flag=True, default=None, help="Require identical bits."),
     click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),

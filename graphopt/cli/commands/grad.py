@@ -15,7 +15,7 @@ from graphopt.cli.option_groups.gradient_options import by_group_option, gradien
 from graphopt.cli.option_groups.gradient_split import group_lines, groups_of
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import option_relations, shared_options
-from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.options.parameter_types import Number, reads_model
 from graphopt.cli.options.table_options import parsed_by
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -58,7 +58,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
     click.option("--split", is_flag=True, help="Write a forward and a backward model into the folder OUT."),
     option_relations.option(
         "--memory-budget",
-        type=click.FloatRange(0, 1),
+        type=Number(0, 1),
         requires="--split",
         hint=_WHOLE,
         metavar="FRACTION",

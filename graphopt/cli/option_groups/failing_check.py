@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Runs, Seconds
+from graphopt.cli.options.parameter_types import Number, Runs, Seconds
 from graphopt.errors import RuntimeFailure
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import Line
@@ -43,7 +43,7 @@ check_options = shared_options.values_of(
     ),
     click.option(
         "--growth",
-        type=click.FloatRange(1),
+        type=Number(1),
         metavar="FACTOR",
         help="Maximum ratio of size or work to the original's.  [default: 1.1]",
     ),

@@ -7,6 +7,7 @@ these types name.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 from pathlib import Path
@@ -40,6 +41,17 @@ class _Named(click.Path):
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # every use of the path reports the error
                 raise UsageError(f"{_shortened(value)}: {error.strerror}") from None
         return super().convert(value, param, context)
+
+
+class Number(click.FloatRange):
+    """A number in a range, which NaN is not in: comparisons with NaN would accept everything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, context)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, context)
+        return number
 
 
 class ReadsModel(_Named):

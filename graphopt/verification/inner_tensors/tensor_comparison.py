@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import UsageError
 from graphopt.numerics import Numerics
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.numeric_traits import NumericTraits
@@ -27,6 +28,16 @@ class Tolerances:
     rtol: float | None = None
     atol: float | None = None
     bits: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the tolerances.
+
+        Raises:
+            UsageError: one is negative or NaN.
+        """
+        for name, given in (("rtol", self.rtol), ("atol", self.atol)):
+            if given is not None and not given >= 0:
+                raise UsageError(f"{name} is {given}", hint="give 0 or a positive number")
 
     def of(self, coarsest: FloatType) -> Tolerance:
         """The tolerance of computations whose coarsest float type is ``coarsest``."""
