@@ -177,6 +177,9 @@ def group_query_attention(anchor: ir.Node, cx: Context) -> Match:
     window = attributes.get("local_window_size", -1)
     if window == 0:
         raise CantFuse("its window is empty")
+    if window > 0 and attributes.get("softcap", 0.0) > 0 and (cx.shape(query) or ())[1:2] != (1,):
+        # a score of -inf is the negative soft cap
+        raise CantFuse("onnxruntime computes padded queries from masked keys, with a window and a soft cap")
     ranks = {LENGTHS: (lengths, (1,)), TOTAL: (total, (0, 1)), COSINES: (cosines, (2,)), SINES: (sines, (2,))}
     for each, allowed in ranks.values():
         if each is not None and cx.rank(each) not in allowed:

@@ -38,7 +38,9 @@ def convolutions(g: ProductGraph) -> None:
         attributes["group"] = groups
     space = [_size(g, rank, axis, kernel, attributes) for axis in range(rank)]
     batch = g.pick(1, 2, 3) if g.chance(0.5) else g.symbol(1, 2, 5, 0, 3)
-    weights = g.weight(groups * filters, inner, *kernel, scale=float(1 / np.sqrt(inner * np.prod(kernel))))
+    scale = float(1 / np.sqrt(inner * np.prod(kernel)))
+    # By groups, kernels skip padding, and onnxruntime may multiply it with infinite weights.
+    weights = g.weight(groups * filters, inner, *kernel, scale=scale, may_be_special=groups == 1)
     operands = [g.input([batch, groups * inner, *space]), weights]
     if g.chance(0.6):
         operands.append(g.weight(groups * filters))

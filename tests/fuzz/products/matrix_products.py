@@ -66,6 +66,8 @@ def _operand(g: ProductGraph, dims: list[Known], constant: float) -> str:
 def _matmul(g: ProductGraph, op: str, rows: Known, depth: Known, columns: Known) -> tuple[str, list[Known]]:
     """A product of operands of one to four axes, and its dims."""
     ranks = g.pick(1, 2, 2, 3, 4), g.pick(1, 2, 2, 2, 3, 4)
+    if 1 in ranks:
+        depth = _positive(g, depth)
     count = max(*ranks, 2) - 2
     batch: list[Known] = [g.pick(1, 2, 3) if g.chance(0.6) else g.symbol(2, 1, 3, 0, 4) for _ in range(count)]
     batches = [[1 if g.chance(0.25) else dim for dim in batch[count - max(rank - 2, 0) :]] for rank in ranks]
@@ -79,6 +81,14 @@ def _matmul(g: ProductGraph, op: str, rows: Known, depth: Known, columns: Known)
         scale: Any = g.pick(0.5, 1.0, -2.0)
         return g.node(op, operands, domain="com.microsoft", alpha=scale), dims
     return g.node(op, operands), dims
+
+
+def _positive(g: ProductGraph, dim: Known) -> Known:
+    """``dim``, at least 1: onnxruntime leaves products with an empty vector unwritten."""
+    if isinstance(dim, int):
+        return max(dim, 1)
+    g.sizes[dim] = [max(size, 1) for size in g.sizes[dim]]
+    return dim
 
 
 def _transposed(g: ProductGraph, dims: list[Known], constant: float) -> str:

@@ -31,12 +31,15 @@ def pointwise_convolutions(g: ProductGraph) -> None:
 
 
 def _normalized(g: ProductGraph, value: str, channels: int, rank: int) -> str:
-    if g.chance(0.6):
+    is_normalized = g.chance(0.6)
+    if is_normalized:
         vectors = [g.constant(g.normal(channels)) for _ in range(3)]
         variance = g.constant(np.abs(g.normal(channels)) + np.float32(0.1))
         value = g.node("BatchNormalization", [value, *vectors, variance], epsilon=g.pick(1e-5, 1e-3))
     for op in ("Mul", "Add"):
         if g.chance(0.5):
-            vector = g.weight(*([1] if g.chance(0.3) else []), channels, *[1] * rank)
+            shape = (*([1] if g.chance(0.3) else []), channels, *[1] * rank)
+            # The kernel joins a factor with the normalization: the sum of two infinities may be NaN.
+            vector = g.weight(*shape, may_be_special=op == "Add" or not is_normalized)
             value = g.node(op, [value, vector] if g.chance(0.7) else [vector, value])
     return g.node("Relu", [value]) if g.chance(0.6) else value
