@@ -250,3 +250,17 @@ def test_shipped_figures_are_those_of_the_cases() -> None:
     assert len(keys) == len(TEMPLATE_CASES)
     shipped_keys = {(grid.op, grid.case, grid.dtype) for grid in shipped("cpu").grids}
     assert {key for key in shipped_keys if key[0].endswith(" template")} == keys
+
+
+@pytest.mark.parametrize(("size", "is_kernel"), [(6, False), (7, True)])
+def test_small_convolutions_between_quantizers_stay_with_onnxruntime(size: int, is_kernel: bool) -> None:
+    model = parse(f"""g (uint8[N,3,{size},{size}] x, uint8[4,3,1,1] w) => (uint8[N,4,{size},{size}] y)
+        <float s = {{0.1}}, uint8 z = {{128}}> {{
+        a = DequantizeLinear(x, s, z)
+        b = DequantizeLinear(w, s, z)
+        c = Conv(a, b)
+        y = QuantizeLinear(c, s, z) }}""")
+    with context_for(model) as cx:
+        node = next(node for node in model.graph if node.op_type == "Conv")
+        match = next(each for each in matches(node, cx) if each.template == "quantized_conv")
+        assert match.is_faster is not None and match.is_faster(match, cx) is is_kernel

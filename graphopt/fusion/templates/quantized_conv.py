@@ -19,6 +19,7 @@ from graphopt.fusion.templates.byte_conv import (
     conv_parameters,
     is_faster_in_groups,
 )
+from graphopt.fusion.templates.conv import typical_sizes
 from graphopt.fusion.templates.quantized_product import (
     BYTES,
     Quantization,
@@ -32,6 +33,8 @@ from graphopt.util.lazy_dataclass import dataclass
 _MOST_DEPTH = 1 << 14
 #: Largest number of products of a sum for which kernels of two operands of uint8 are faster.
 _FEW_PRODUCTS = 640
+#: Smallest number of positions of results for which these were measured.
+_MIN_POINTS = 49
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def is_faster(match: Match, cx: Context) -> bool:
     At 1 thread on AVX-512 with VNNI, the kernel took 0.2 to 0.8 of the time of onnxruntime 1.31 for int8. For
     uint8, elements of long sums are repeated in single precision more often: two operands of uint8 took 0.35
     to 0.8 up to 576 products, 0.95 for 1,152, and 1.3 for 2,304. Those of uint8 times int8 took 1.2 to 3, but
-    0.4 for few channels. Groups are as in :mod:`.byte_conv`.
+    0.4 for few channels. Groups are as in :mod:`.byte_conv`. Results of less than 7×7 positions take a few
+    microseconds, and are left to onnxruntime.
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
@@ -69,7 +73,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     if match.parameters.conv.groups > 1:
         return is_faster_in_groups(match, cx)
     shape = cx.static_shape(weights)
-    if shape is None:
+    if shape is None or math.prod(typical_sizes(cx.shape(match.results[0]))[2:]) < _MIN_POINTS:
         return False
     has_few = math.prod(shape[1:]) <= _FEW_PRODUCTS
     return shape[1] <= FEW_CHANNELS or (has_few and cx.dtype(weights) is ir.DataType.UINT8)
