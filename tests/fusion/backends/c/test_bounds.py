@@ -97,7 +97,7 @@ def test_out_of_bounds_accesses_fail(unit: Unit, kernel: Kernel, short: int, eno
         if fits:
             unit.run(WRONG.index(kernel), feeds)
         else:
-            with pytest.raises(RuntimeError, match="it would (read|write) outside|leave its loops"):
+            with pytest.raises(RuntimeError, match=r"it would (read|write) outside|leave its loops"):
                 unit.run(WRONG.index(kernel), feeds)
 
 
