@@ -66,7 +66,7 @@ def _operand(g: ProductGraph, dims: list[Known], constant: float) -> str:
 def _matmul(g: ProductGraph, op: str, rows: Known, depth: Known, columns: Known) -> tuple[str, list[Known]]:
     """A product of operands of one to four axes, and its dims."""
     ranks = g.pick(1, 2, 2, 3, 4), g.pick(1, 2, 2, 2, 3, 4)
-    if 1 in ranks:
+    if ranks != (2, 2):
         depth = _positive(g, depth)
     count = max(*ranks, 2) - 2
     batch: list[Known] = [g.pick(1, 2, 3) if g.chance(0.6) else g.symbol(2, 1, 3, 0, 4) for _ in range(count)]
@@ -84,7 +84,7 @@ def _matmul(g: ProductGraph, op: str, rows: Known, depth: Known, columns: Known)
 
 
 def _positive(g: ProductGraph, dim: Known) -> Known:
-    """``dim``, at least 1: onnxruntime leaves products with an empty vector unwritten."""
+    """``dim``, at least 1: onnxruntime does not write products of empty vectors and batches."""
     if isinstance(dim, int):
         return max(dim, 1)
     g.sizes[dim] = [max(size, 1) for size in g.sizes[dim]]
