@@ -48,7 +48,10 @@ def test_each_is_checked(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(b"")
-    arguments = [name, str(tmp_path / "m.onnx"), *_given(param)]
+    required = [
+        each for each in _commands()[name].params if isinstance(each, click.Argument) and each.required
+    ]
+    arguments = [name, str(tmp_path / "m.onnx"), *("n" for _ in required[1:]), *_given(param)]
     for wanted in _commands()[name].params:
         if wanted.required and isinstance(wanted, click.Option):
             arguments += _given(wanted)
