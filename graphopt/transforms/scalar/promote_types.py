@@ -40,14 +40,14 @@ class PromoteTypes(Pass):
     ``Clip(int32) → Cast(Clip(Cast(int64)))``. Otherwise, a CUDA session runs the node on the CPU, and copies
     its operands to the host and its result back. The pass considers nodes that only move, select or compare
     elements, so that the results are equal in every bit, and only nodes next to others on the device whose
-    operands and readers are all there: the number of copies decreases. On the CPU, the pass does nothing.
+    operands and readers are all there: the number of copies decreases. On the CPU, the pass does nothing. It
+    is not ``for_speed``, so that pipelines without other device-dependent passes don't probe for devices.
 
     LLVM's type legalization promotes integers in the same way.
     """
 
     name: ClassVar[str] = "promote-types"
     does: ClassVar[str] = "promoted"
-    for_speed: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Promote the operands of nodes in each graph."""

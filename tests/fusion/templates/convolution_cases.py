@@ -73,11 +73,12 @@ def model_of(op_type: str, cases: Sequence[Case], rng: np.random.Generator) -> o
 def model_of_any_width(
     op_type: str, weights: tuple[int, ...], attributes: dict[str, Any] | None = None
 ) -> onnx.ModelProto:
-    """One convolution of ``x``, float[1, 2, width], with weights of ones."""
+    """One convolution of ``x``, float[1, channels, width], with weights of ones."""
+    channels = weights[1 if op_type == "Conv" else 0]
     graph = h.make_graph(
         [h.make_node(op_type, ["x", "w"], ["y"], **(attributes or {}))],
         "any_width",
-        [h.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 2, "width"])],
+        [h.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, channels, "width"])],
         [h.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
         [onnx.numpy_helper.from_array(np.ones(weights, np.float32), "w")],
     )

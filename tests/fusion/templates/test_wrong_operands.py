@@ -146,7 +146,9 @@ def test_onnxruntime_infers_no_types_of_known_numbers_of_keys(
     ("attributes", "results", "has_template"),
     [
         ("", "y, ok, ov", True),
-        (", softcap = 2.0, local_window_size = 4", "y, ok, ov", True),
+        (", softcap = 2.0", "y, ok, ov", True),
+        (", local_window_size = 4", "y, ok, ov", True),
+        (", softcap = 2.0, local_window_size = 4", "y, ok, ov", False),
         (", local_window_size = 0", "y, ok, ov", False),
         (", smooth_softmax = 1", "y, ok, ov", False),
         (", do_rotary = 1", "y, ok, ov", False),
