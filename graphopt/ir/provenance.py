@@ -107,9 +107,12 @@ def _joined(nodes: Iterable[onnx_ir.Node], last: DerivationStep) -> str:
     recorded = dict.fromkeys(text for node in nodes if (text := node.metadata_props.get(_STEPS)) is not None)
     if not recorded:
         return added
+    if len(recorded) == 1:  # a value with many readers absorbs many nodes one by one
+        (text,) = recorded
+        kept = text.partition(_SEPARATOR)[2] if text.count(_SEPARATOR) + 1 == _KEPT_STEPS else text
+        return f"{kept}{_SEPARATOR}{added}"
     lines = dict.fromkeys(line for text in recorded for line in text.split(_SEPARATOR))
-    ordered = list(lines) if len(recorded) == 1 else sorted(lines, key=_number)
-    return _SEPARATOR.join([*ordered[1 - _KEPT_STEPS :], added])
+    return _SEPARATOR.join([*sorted(lines, key=_number)[1 - _KEPT_STEPS :], added])
 
 
 def _number(line: str) -> int:
