@@ -60,6 +60,7 @@ NOT_RUN = {
     "graphopt completion": "starts in the configuration of a shell",
     "--strict-fusion": "tests/cli/test_explain.py runs the examples of strict fusion",
     "--fuser native": "needs a C compiler",
+    "kernels model.opt.onnx --device cuda": "reads the result of a command that needs a GPU",
     "--filter": "names scopes of another model",
 }
 
