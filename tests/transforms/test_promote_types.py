@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from graphopt import ir
 from graphopt.context import Options
+from graphopt.ort import session
 from graphopt.ort.devices import Device
 from graphopt.placement import predict
 from tests.model_testing import agree, ops, parse, run_pipeline
@@ -75,6 +77,20 @@ def test_promoted_nodes_run_on_the_device_and_return_equal_bits(name: str) -> No
     placed = predict(result)
     assert (placed.on_cpu, placed.copies) == ((), ())
     assert agree(model(name), result, sizes=(3, 1, 2))
+
+
+def test_promoted_clips_are_right_for_large_numbers() -> None:
+    """onnxruntime clips int64 on the CPU as if numbers from 2³¹ on were negative."""
+    result = promoted(
+        parse("""g (int64[N] x) => (int64[N] y) <uint32 high = {4294967294}> {
+            a = Cast<to = 12>(x)
+            b = Clip(a, , high)
+            y = Cast<to = 7>(b) }""")
+    )
+    assert ops(result) == ["Cast", "Cast", "Clip", "Cast", "Cast"]
+    numbers = np.array([0, 1, 2**31 - 1, 2**31 + 5, 2**32 - 2, 2**32 - 1, 7, 9])
+    (found,) = session.run(session.create(ir.to_bytes(result)), {"x": numbers})
+    assert np.array_equal(found, np.minimum(numbers, 2**32 - 2))
 
 
 def test_sessions_place_promoted_nodes_on_the_device(place: PlaceModels) -> None:  # noqa: F811

@@ -31,6 +31,9 @@ _OPERATORS: Mapping[str, tuple[str, ...]] = {
 }
 #: Types of the promoted operands, cheapest first.
 _WIDER = (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE)
+#: Operators, narrow and wide types that onnxruntime (1.31) computes wrongly on the CPU, on which a session may fall
+#: back: Clip of int64 compares numbers from 2³¹ on as if they were negative.
+_MISCOMPUTED = frozenset({("Clip", _T.UINT32, _T.INT64)})
 
 
 @dataclass(frozen=True)
@@ -78,16 +81,14 @@ def _promotion(node: ir.Node, cx: Context) -> dict[str, _T] | None:
         promotion
         for kernel in cx.target.kernels(node.op_type, "")
         if kernel.since <= schema.since <= kernel.until
-        and (promotion := _to_types_of(kernel, schema, call, _OPERATORS[node.op_type])) is not None
+        and (promotion := _to_types_of(kernel, schema, call)) is not None
     ]
     return min(
         found, key=lambda one: (len(one), *(_WIDER.index(dtype) for dtype in one.values())), default=None
     )
 
 
-def _to_types_of(
-    kernel: Kernel, schema: Schema, call: Call, parameters: tuple[str, ...]
-) -> dict[str, _T] | None:
+def _to_types_of(kernel: Kernel, schema: Schema, call: Call) -> dict[str, _T] | None:
     """The promotions that ``kernel`` requires; ``None`` if it can't run ``call``."""
     promotion: dict[str, _T] = {}
     for parameter, accepted in kernel.types:
@@ -95,8 +96,13 @@ def _to_types_of(
         if type is None or type in accepted:
             continue
         narrow = next((one for one in (*INTEGERS, _T.BOOL) if type == _name(one)), None)
-        wide = [one for one in _WIDER if narrow and _name(one) in accepted and holds(one, narrow)]
-        if parameter not in parameters or not wide:
+        wide = [
+            one
+            for one in _WIDER
+            if narrow and _name(one) in accepted and holds(one, narrow)
+            if (call.op_type, narrow, one) not in _MISCOMPUTED
+        ]
+        if parameter not in _OPERATORS[call.op_type] or not wide:
             return None
         promotion[parameter] = wide[0]
     return promotion
