@@ -31,8 +31,8 @@ _OPERATORS: Mapping[str, tuple[str, ...]] = {
 }
 #: Types of the promoted operands, cheapest first.
 _WIDER = (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE)
-#: Operators, narrow and wide types that onnxruntime (1.31) computes wrongly on the CPU, on which a session may
-#: fall back: Clip of int64 compares numbers from 2³¹ on as if they were negative.
+#: Operators with narrow and wide types that onnxruntime (1.31) computes wrongly on the CPU, the fallback of
+#: sessions: Clip of int64 compares numbers from 2³¹ on as if they were negative.
 _MISCOMPUTED = frozenset({("Clip", _T.UINT32, _T.INT64)})
 
 
