@@ -6,15 +6,14 @@ written once, is timed alternately, too, as a measure of the current memory band
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.timed_turns import time_turns, timer
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing import ratios
@@ -39,18 +38,8 @@ def race(
     running: dict[str, Callable[[], object]] = {COPY: _copier(threads)}
     for name in ratios.turn_order(list(racers), index):
         running[name] = _bound(racers[name], feeds, threads)
-    runs = {}
-    for name, run in running.items():
-        run()
-        least = min(_time(run, 3))
-        runs[name] = max(2, min(50, math.ceil(_TURN / least)))
-    found: dict[str, list[float]] = {name: [] for name in running}
-    stop, number = time.perf_counter() + seconds, 0
-    while number < 5 or time.perf_counter() < stop:
-        for name in ratios.turn_order(list(running), index + number):
-            found[name].append(min(_time(running[name], runs[name])))
-        number += 1
-    return found
+    timers = {name: timer(run) for name, run in running.items()}
+    return time_turns(timers, seconds, turn=_TURN, first=index)
 
 
 def _bound(racer: Racer, feeds: dict[str, np.ndarray], threads: int) -> Callable[[], object]:
@@ -89,12 +78,3 @@ def _copier(threads: int) -> Callable[[], object]:
             worker.join()
 
     return run
-
-
-def _time(run: Callable[[], object], runs: int) -> list[float]:
-    seconds = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - begin)
-    return seconds

@@ -6,23 +6,22 @@ OpenVINO runs in a process beside the measuring one, because it may need another
 from __future__ import annotations
 
 import json
-import math
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.timed_turns import Timer, time_turns, timer
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing import ratios
 
 OPENVINO = "OpenVINO"
 #: Seconds of the runs of one turn, and bounds on their number.
-_TURN, _LEAST_RUNS, _MOST_RUNS = 0.02, 1, 50
+_TURN, _RUNS = 0.02, (1, 50)
 
 
 class OpenVino:
@@ -106,7 +105,7 @@ def race(
 
     with np.load(feeds_path) as data:
         feeds = {name: data[name] for name in data.files}
-    running: dict[str, Callable[[int], list[float]]] = {}
+    running: dict[str, Timer] = {}
     for name in ratios.turn_order(list(models), index):
         path, choice = models[name]
         options = onnxruntime.SessionOptions()
@@ -115,29 +114,10 @@ def race(
     with openvino(peer[0], peer[1], feeds_path, threads) as beside:
         if beside is not None and beside.failure is None:
             running[OPENVINO] = beside.run
-        runs = {}
-        for name, run in running.items():
-            fastest = min(run(3))
-            runs[name] = max(_LEAST_RUNS, min(_MOST_RUNS, math.ceil(_TURN / fastest)))
-        found: dict[str, list[float]] = {name: [] for name in running}
-        stop, number = time.perf_counter() + seconds, 0
-        while number < 5 or time.perf_counter() < stop:
-            for name in ratios.turn_order(list(running), index + number):
-                found[name].append(min(running[name](runs[name])))
-            number += 1
-    return found
+        return time_turns(running, seconds, turn=_TURN, bounds=_RUNS, first=index)
 
 
-def _timer(made: Any, feeds: Mapping[str, np.ndarray]) -> Callable[[int], list[float]]:
+def _timer(made: Any, feeds: Mapping[str, np.ndarray]) -> Timer:
     known = {argument.name for argument in made.get_inputs()}
     given = {name: value for name, value in feeds.items() if name in known}
-
-    def run(runs: int) -> list[float]:
-        seconds = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            made.run(None, given)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
-
-    return run
+    return timer(lambda: made.run(None, given))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.timed_turns import time_turns, timer
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 Feeds = Mapping[str, np.ndarray]
 #: Tolerance of errors in float32, and in float16.
 TOLERANCE, HALF_TOLERANCE = 1e-3, 2e-2
-#: Seconds of a turn, and limits of the number of its runs.
+#: Seconds of a turn.
 _TURN = 0.01
-_RUNS = (2, 50)
-_LEAST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -145,18 +143,7 @@ def alternate(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[
     Args:
         seconds: time for all rounds; there are at least five.
     """
-    counts = {}
-    for name, run in runs.items():
-        run()
-        least = min(_timed(run, 3))
-        counts[name] = max(_RUNS[0], min(_RUNS[1], math.ceil(_TURN / max(least, 1e-7))))
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    stop, number = time.perf_counter() + seconds, 0
-    while number < _LEAST_ROUNDS or time.perf_counter() < stop:
-        for name in ratios.turn_order(list(runs), number):
-            found[name].append(min(_timed(runs[name], counts[name])))
-        number += 1
-    return found
+    return time_turns({name: timer(run) for name, run in runs.items()}, seconds, turn=_TURN)
 
 
 def speedup(times: Mapping[str, Sequence[float]], name: str, original: str) -> float:
@@ -167,12 +154,3 @@ def speedup(times: Mapping[str, Sequence[float]], name: str, original: str) -> f
 def milliseconds(times: Sequence[float]) -> float:
     """The median in milliseconds."""
     return ratios.median(list(times)) * 1e3
-
-
-def _timed(run: Callable[[], object], runs: int) -> list[float]:
-    seconds = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - begin)
-    return seconds

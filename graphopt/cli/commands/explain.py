@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -16,13 +16,12 @@ from graphopt.cli.options.table_options import table_option
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.views.placement import placement_lines
 from graphopt.errors import ExitStatus
+from graphopt.util.grouping import grouped
 from graphopt.util.text_tables import Line, shortened
 
 if TYPE_CHECKING:
     from graphopt.rewrite.fusion_explanation import Explanation
     from graphopt.rewrite.missed_fusions import Missed
-
-Item = TypeVar("Item")
 
 EXAMPLE = """
 graphopt explain model.onnx
@@ -119,11 +118,11 @@ def command(
 def _text(found: Explanation, *, everything: bool) -> Iterator[str]:
     if found.placement is not None:
         yield from placement_lines(found.placement, everything=everything)
-    for ones in _grouped(found.fused, lambda one: (one.rules, one.op)):
+    for ones in grouped(found.fused, lambda one: (one.rules, one.op)):
         yield Line(f"fused {len(ones)} × {', '.join(ones[0].rules)}: {ones[0].op}", "title")
         for one in ones if everything else ones[:1]:
             yield f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}"
-    for sites in _grouped(found.missed, lambda site: (site.rule, site.kind)):
+    for sites in grouped(found.missed, lambda site: (site.rule, site.kind)):
         why = sites[0].reason if len(sites) == 1 else sites[0].kind
         yield Line(f"not fused {len(sites)} × {sites[0].rule}: {why}", "title")
         for site in sites if everything else sites[:1]:
@@ -141,10 +140,3 @@ def _site_text(site: Missed) -> Iterator[str]:
         yield f"  value  {site.value}{'' if site.about is None else f': {site.about}'}"
     if site.hint is not None:
         yield f"  do     {site.hint}"
-
-
-def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
-    groups: dict[Hashable, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())

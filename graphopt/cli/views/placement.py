@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from graphopt.placement.explain_placement import ExplainedCopy, PlacementExplanation
 from graphopt.placement.prediction import Cause, NodePlacement, Prediction
+from graphopt.util.grouping import grouped
 from graphopt.util.text_tables import Line, counted, shortened
 
 _Item = TypeVar("_Item")
@@ -29,10 +30,10 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
         yield from _differences(found)
     sizes = [node for node in found.on_cpu if node.cause is Cause.SIZES]
     others = [node for node in found.on_cpu if node.cause is not Cause.SIZES]
-    for nodes in _grouped(others, lambda node: (node.op_type, node.reason, node.remedy)):
+    for nodes in grouped(others, lambda node: (node.op_type, node.reason, node.remedy)):
         yield Line(f"on the CPU {len(nodes)} × {nodes[0].op_type}: {nodes[0].reason}", "title")
         yield from _sites(nodes, _node_site, nodes[0].remedy, everything=everything)
-    for copies in _grouped(found.copies, lambda one: (one.copy.to_host, one.reason, one.remedy)):
+    for copies in grouped(found.copies, lambda one: (one.copy.to_host, one.reason, one.remedy)):
         side = "host" if copies[0].copy.to_host else "device"
         yield Line(f"copied to the {side} {len(copies)} ×: {copies[0].reason}", "title")
         yield from _sites(copies, _copy_site, copies[0].remedy, everything=everything)
@@ -74,10 +75,3 @@ def _copy_site(one: ExplainedCopy) -> str:
     copy = one.copy
     made = "an input" if copy.producer is None else f"made by {copy.producer}"
     return f"{copy.tensor}, {made}, read by {shortened(copy.readers, _READERS)}"
-
-
-def _grouped(items: Sequence[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
-    groups: dict[Hashable, list[_Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())
