@@ -6,7 +6,7 @@
 
 #include "driver.h"
 
-enum { MOST = 256, NAME = 256, MISSING = 500 /* CUDA_ERROR_NOT_FOUND */ };
+enum { MOST = 4096, NAME = 256, MISSING = 500 /* CUDA_ERROR_NOT_FOUND */ };
 struct CUlib_st {
   const unsigned char *image;
   int loaded;
