@@ -1,4 +1,4 @@
-"""The placement of a model's nodes on the providers of a CUDA session, predicted without a device.
+"""Prediction of the placement of a model's nodes on the providers of a CUDA session, without a device.
 
 onnxruntime offers each node to the CUDA provider first, then to the CPU provider. :func:`predict` models it:
 
@@ -13,8 +13,8 @@ onnxruntime offers each node to the CUDA provider first, then to the CPU provide
    (:mod:`graphopt.placement.copies`).
 
 Source: onnxruntime, ``cuda_execution_provider.cc`` (GetCapability), ``fallback_cpu_capability.cc`` and
-``transformer_memcpy.cc``. ``tests/placement/`` compares predictions with sessions of the installed wheel, for
-which its CUDA libraries are replaced by ones that need no device.
+``transformer_memcpy.cc``. ``tests/placement/`` compares predictions with sessions of the installed wheel, in
+which stand-ins that need no device replace the CUDA libraries.
 """
 
 from graphopt.placement.check_placement import check_placement

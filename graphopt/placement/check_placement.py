@@ -1,4 +1,4 @@
-"""The placement of a session on an available device, compared with the prediction."""
+"""Comparison of the predicted placement with that of a session on an available device."""
 
 from __future__ import annotations
 

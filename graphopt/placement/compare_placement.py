@@ -10,7 +10,7 @@ from graphopt.ort.devices import CPU
 from graphopt.placement.prediction import NodePlacement, Prediction
 from graphopt.util.lazy_dataclass import dataclass
 
-#: The session's setting with which onnxruntime records the placement.
+#: The session configuration entry that makes onnxruntime record the placement.
 RECORDING = ("session.record_ep_graph_assignment_info", "1")
 
 _Key = tuple[str, str]
@@ -18,13 +18,13 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """Nodes that the session placed in another way.
+    """Nodes for which the prediction and the session differ.
 
     Attributes:
-        node: the name of the nodes; ``""`` for all nodes of the operator that no name identifies.
+        node: the name of the nodes; ``""`` for all nodes of the operator that are not matched by name.
         op_type: their operator.
-        predicted, found: the number of nodes on the CPU.
-        nodes: the number of nodes that were predicted and found.
+        predicted, found: the number of nodes on the CPU in the prediction and in the session.
+        nodes: the number of nodes in the prediction and in the session.
     """
 
     node: str
@@ -49,7 +49,7 @@ def compare_placement(session: Any, prediction: Prediction, *, optimized: bool =
     operator.
 
     Args:
-        session: an ``onnxruntime.InferenceSession`` with the session setting :data:`RECORDING`.
+        session: an ``onnxruntime.InferenceSession`` with the configuration entry :data:`RECORDING`.
         prediction: the prediction for the same model.
         optimized: whether onnxruntime optimized the graph. Then only nodes with the same name and operator
             are compared, because it removes and adds nodes.

@@ -1,7 +1,7 @@
 """Copies between the memories of the device and of the host in one graph (``transformer_memcpy.cc``).
 
-A tensor has one copy for all of its readers. Copies without nodes are not listed: those of
-values that enter or leave the body of a control-flow operator, and of inputs and outputs of the model that
+A tensor has one copy for all of its readers. Copies without a node are not listed: those of
+inputs and outputs of the bodies of control-flow operators, and of inputs and outputs of the model that
 only one side uses.
 """
 
@@ -25,7 +25,7 @@ def copies_in(
 
     Args:
         nodes: its nodes, without Constant nodes.
-        kernels: the device's kernel, by node on the device.
+        kernels: the device's kernel of each node on the device.
         inputs: the inputs of the graph that no initializer backs.
         captured: outer values that the graph reads, for a body.
     """

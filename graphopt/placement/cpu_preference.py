@@ -1,8 +1,8 @@
-"""Nodes that have a CUDA kernel and still run on the CPU, because they only compute with sizes.
+"""Nodes with a CUDA kernel that run on the CPU, because they only compute with sizes.
 
 onnxruntime (``GetCpuPreferredNodes``) follows tensors in host memory, such as the output of Shape, from the
 kernels that produce them. A reader runs on the CPU as well if each of its inputs is such a tensor, a small
-constant or an input of the graph, and its kernel does not read the tensor from host memory anyway.
+constant or an input of the graph, and its CUDA kernel does not read the tensor from host memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GraphView:
 
     Attributes:
         nodes: the nodes in execution order, without Constant nodes.
-        kernels: the device's kernel, by node that has one.
+        kernels: the device's kernel of each node that has one.
         forced: nodes that stay on the device.
         inputs: the inputs of the graph that no initializer backs.
         types: types in onnxruntime's notation.
@@ -101,7 +101,7 @@ def stored_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def _readers(nodes: tuple[ir.Node, ...]) -> dict[ir.Value, list[ir.Node]]:
-    """The nodes that read a value, also in their bodies."""
+    """The nodes that read a value directly or in their bodies."""
     found: dict[ir.Value, list[ir.Node]] = {}
     for node in nodes:
         for value in dict.fromkeys(_read(node)):

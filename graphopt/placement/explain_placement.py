@@ -42,7 +42,7 @@ class PlacementExplanation:
         optimized: the one after ``-O3``.
         on_cpu: the nodes on the CPU, with remedies.
         copies: the copies.
-        differences: the differences to a session; ``None`` if there was none to compare with.
+        differences: the differences to a session; ``None`` without a session.
     """
 
     device: str
@@ -53,7 +53,7 @@ class PlacementExplanation:
     differences: tuple[Difference, ...] | None = None
 
     def within(self, scope: str) -> PlacementExplanation:
-        """The part about the node ``scope``, or the nodes in this scope."""
+        """The nodes and copies of the node or scope ``scope``."""
 
         def concerns(name: str) -> bool:
             return ir.is_within(name, scope)

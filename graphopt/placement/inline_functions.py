@@ -1,4 +1,4 @@
-"""Inlining before partitioning: functions of the model, and of the standard where there is no kernel."""
+"""Inlining before partitioning: functions of the model, and operators without a kernel that are functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.context import Context
 
 
 def inline_functions(cx: Context, has_kernel: Callable[[ir.Node], bool]) -> None:
-    """Inline the functions of the model, then operators that no provider has a kernel for.
+    """Inline the functions of the model, then functions of the standard without a kernel on any provider.
 
     A call that can't be inlined remains.
 
@@ -35,7 +35,7 @@ def _with_nested(node: ir.Node) -> list[ir.Node]:
 
 
 def _expand(node: ir.Node, cx: Context) -> list[ir.Node]:
-    """Replace ``node`` by the function that the standard defines for it; none without one.
+    """Replace ``node`` by the function that the standard defines for it, if there is one.
 
     The function may import an older opset. Its nodes are nodes of the model's opset here, because onnx-ir has
     one opset per graph; kernels of both versions rarely differ.

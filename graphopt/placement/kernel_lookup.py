@@ -18,7 +18,7 @@ class Missing:
 
     Attributes:
         cause: the first property of the node that no kernel has.
-        reason: in words.
+        reason: the explanation of the cause.
         remedy: a version or type with a kernel, if there is one.
     """
 
@@ -29,7 +29,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Call:
-    """A node as the lookup of kernels requires it.
+    """The properties of a node that select its kernel.
 
     Attributes:
         op_type, domain: the operator.
@@ -53,8 +53,8 @@ class Call:
 def find_kernel(target: Target, call: Call) -> Kernel | Missing:
     """The kernel with which the provider of ``target`` runs ``call``.
 
-    The version must lie in the kernel's range, and each type parameter must accept the type of the first
-    present argument that it describes (``KernelRegistry::TryFindKernel``). A kernel accepts unknown types.
+    The version must be in the kernel's range, and each type parameter must accept the type of the first
+    present argument that it constrains (``KernelRegistry::TryFindKernel``). A kernel accepts unknown types.
     """
     schema, kernels = call.schema, target.kernels(call.op_type, call.domain)
     provider = target.device
@@ -94,7 +94,7 @@ def _other_version(call: Call, schema: Schema, kernels: Sequence[Kernel]) -> str
 
 
 def _of_other_types(target: Target, call: Call, schema: Schema, kernels: Sequence[Kernel]) -> Missing:
-    """The kernel that rejects the fewest types, and of these the last one, determines the reason."""
+    """The reason is that of the kernel that rejects the fewest types; of several, the last one."""
 
     def distance(kernel: Kernel) -> tuple[int, int]:
         rejected = list(_mismatches(kernel, schema, call))
@@ -115,7 +115,7 @@ def _of_other_types(target: Target, call: Call, schema: Schema, kernels: Sequenc
 
 
 def _argument(schema: Schema, parameter: str) -> str:
-    """The name of the first argument that ``parameter`` describes."""
+    """The name of the first argument that ``parameter`` constrains."""
     formals = (*schema.inputs, *schema.outputs)
     return next((one.name for one in formals if parameter in (one.type, one.name)), parameter)
 
@@ -124,7 +124,7 @@ def _plain(type: str) -> str:
     return type.removeprefix("tensor(").removesuffix(")") if type.startswith("tensor(") else type
 
 
-#: Types that can represent the values of a type, or most of them, in order of preference.
+#: Types that can represent all or most values of a type, in order of preference.
 _SUBSTITUTES = {
     "int64": ("int32", "double", "float"),
     "int32": ("int64", "float"),

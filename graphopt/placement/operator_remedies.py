@@ -1,4 +1,4 @@
-"""Remedies for operators without a kernel on CUDA that no rewrite and no type provides."""
+"""Remedies for operators without a CUDA kernel that neither a rewrite nor another type can move to CUDA."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from graphopt import ir
 
 _QDQ = "quantize in the QDQ format: CUDA has kernels of its operators"
-#: onnxruntime folds all constant DequantizeLinear with it. Otherwise it also quantizes constant float biases
-#: of convolutions between quantizers (``WeightBiasQuantization``), although CUDA has no kernel for them.
+#: With this option, onnxruntime folds all constant DequantizeLinear. Without it, it also quantizes constant
+#: float biases of convolutions between quantizers (``WeightBiasQuantization``), for which CUDA has no kernel.
 _FOLD = "set the session option session.disable_quant_qdq to 1: onnxruntime then folds it"
 
 #: By domain and operator.

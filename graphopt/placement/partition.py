@@ -14,7 +14,7 @@ from graphopt.placement.refusals import is_forced, refusal
 from graphopt.placement.value_types import types_of
 from graphopt.util.lazy_dataclass import dataclass
 
-#: A cause, the reason in words, and a remedy.
+#: A cause, its explanation, and a remedy.
 Reason = tuple[Cause, str, str | None]
 
 
@@ -24,8 +24,8 @@ class PartitionedGraph:
 
     Attributes:
         nodes: its nodes without Constant nodes, in execution order.
-        kernels: the device's kernel, by node on the device.
-        reasons: the reason, by node on the CPU.
+        kernels: the device's kernel of each node on the device.
+        reasons: the reason for each node on the CPU.
         inputs: the inputs that no initializer backs.
     """
 

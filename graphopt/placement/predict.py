@@ -21,9 +21,9 @@ _CUDA = Device("cuda")
 
 
 def predict(model: ir.Model, device: Device = _CUDA) -> Prediction:
-    """The providers of the nodes of ``model`` in a session on ``device``, and the copies between memories.
+    """Predict the providers of the nodes of ``model`` on ``device``, and the copies between memories.
 
-    The prediction is that of a session without onnxruntime's optimizations, which may remove nodes.
+    It predicts a session without onnxruntime's optimizations, which may remove nodes.
 
     Args:
         model: the model; it is not changed.

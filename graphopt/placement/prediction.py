@@ -26,8 +26,8 @@ class NodePlacement:
         node: the name of the node, or of its first output.
         op_type, domain: its operator.
         cause: the reason for a node on the CPU; ``None`` for a node on the device.
-        reason: the same in words, with the version, type or attribute.
-        remedy: a change of the model with which the node runs on the device, if one is known.
+        reason: the explanation of the cause, with the version, type or attribute.
+        remedy: a change that moves the node to the device, if one is known.
         origins: names of the nodes in the given model that the node originates from.
     """
 

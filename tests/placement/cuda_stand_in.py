@@ -54,7 +54,7 @@ _DEFINITIONS = {
     "cudnnBackendCreateDescriptor": "int {name}(int kind, void **p) {{ *p = handle(); return 0; }}",
     "cudnnDropoutGetStatesSize": "int {name}(void *h, size_t *n) {{ *n = 1024; return 0; }}",
     "cudnnGetRNNWeightSpaceSize": "int {name}(void *h, void *d, size_t *n) {{ *n = 1 << 20; return 0; }}",
-    # one element at the begin of the weights of a recurrence
+    # one element at the start of the weights of a recurrence
     "cudnnGetRNNWeightParams": "int {name}(void *h, void *r, int layer, size_t n, void *w, int id, void *m, void **ma,"
     " void *b, void **ba) {{ *ma = *ba = w; return 0; }}",
     "cudnnGetTensorNdDescriptor": "int {name}(void *d, int n, int *type, int *rank, int *dims, int *strides)"

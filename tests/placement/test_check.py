@@ -22,7 +22,7 @@ def test_a_session_places_nodes_as_predicted(libraries: Path, tmp_path: Path) ->
     lines = cuda_stand_in.run(libraries, "graphopt", *arguments).splitlines()
     assert lines[1:] == [
         "a session places all nodes as predicted",
-        "on the CPU 1 × LSTM: cuDNN's LSTM has no clip",
+        "on the CPU 1 × LSTM: cuDNN's LSTM does not support clip",
         "  at     LSTM LSTM(z)",
         "copied to the device 1 ×: LSTM runs on the CPU",
         "  at     z, made by LSTM(z), read by Relu(y)",

@@ -41,7 +41,7 @@ def test_predictions_equal_placements_of_sessions(place: PlaceModels) -> None:
         ("an operator without a kernel", "Det(d)", Cause.NO_OPERATOR, "CUDA has no kernel of Det"),
         ("a type without a kernel", "Clip(b)", Cause.NO_TYPE, "CUDA has no kernel of Clip for int32 input"),
         ("strings", "Cast(y)", Cause.NO_TYPE, "CUDA has no kernel of Cast for string output"),
-        ("an LSTM with clipping", "LSTM(z)", Cause.ATTRIBUTES, "cuDNN's LSTM has no clip"),
+        ("an LSTM with clipping", "LSTM(z)", Cause.ATTRIBUTES, "cuDNN's LSTM does not support clip"),
         ("a GRU", "GRU(y)", Cause.ATTRIBUTES, "cuDNN's GRU requires linear_before_reset = 1"),
         (
             "sizes",

@@ -22,7 +22,7 @@ from graphopt.util.lazy_dataclass import dataclass
 
 _KIND, _FORM = "kernels", 1
 _LIBRARY = "kernels.so"
-#: Files of the runtime, and those of them that are compiled.
+#: The runtime: its compiled files, and all its files.
 _COMPILED = ("registration.c", "calls.c", "cpu.c")
 _RUNTIME = (*_COMPILED, "runtime.h", "operators.h", "abi.h", "levels.h", "packed.h")
 #: Timeout of a compiler call, in seconds.
@@ -47,7 +47,7 @@ def build(
 
 
 def stored(plan: Plan, store: Store, progress: ProgressCallback | None = None) -> Path:
-    """The library of ``plan``, from ``store`` or built; errors like :func:`build`."""
+    """The library of ``plan``, loaded from ``store`` or built; raises the errors of :func:`build`."""
     return store.folder(_KIND, plan.key(), lambda folder: _fill(folder, plan, progress)) / _LIBRARY
 
 
@@ -72,7 +72,7 @@ def levels(requested: Sequence[int] | None = None) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Provider:
-    """Kernels for another execution provider, in the same library as those for CPUs.
+    """Kernels for another execution provider, in the same library as the CPU kernels.
 
     Attributes:
         name: its ``go_provider`` (``operators.h``).

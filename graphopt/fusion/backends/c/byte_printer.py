@@ -31,7 +31,7 @@ class BytePrinter(TemplatePrinter):
         return _TYPES[self.epilogue.kernel.inputs[self.epilogue.result].element]
 
     def bias_members(self, scale: float | None, bias: int, scales: int) -> dict[str, str]:
-        """The members of ``go_bias`` in C, for a bias of floats, or of integers with a scale or scales."""
+        """The members of ``go_bias`` in C, for a float bias, or an integer bias with one or more scales."""
         if scale is None and self.operand(scales) is None:
             return {"bias": f"{{.floats = run->in[{bias}]}}"}
         members = f".integers = run->in[{bias}], .scales = run->in[{scales}]"
@@ -39,7 +39,7 @@ class BytePrinter(TemplatePrinter):
 
 
 class ByteMatrixPrinter(BytePrinter):
-    """Prints a product of operands 0 and 1: a [..., rows, depth] and b [depth, columns], or b transposed.
+    """Prints a product of operands 0 and 1: a [..., rows, depth] and b [depth, columns] or its transpose.
 
     If the product is batched, each matrix of ``a`` has its own ``b``. Otherwise, all batches of ``a`` are
     rows of one matrix.
@@ -56,7 +56,7 @@ class ByteMatrixPrinter(BytePrinter):
 
     @property
     def _b_axes(self) -> tuple[int, int]:
-        """The axes of ``b`` for the sums, and for the columns."""
+        """The reduction axis and the column axis of ``b``."""
         last = self.rank_of(_B) - 1
         return (last, last - 1) if self.is_transposed else (last - 1, last)
 

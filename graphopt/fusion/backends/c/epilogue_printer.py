@@ -16,7 +16,7 @@ from graphopt.fusion.loops.reduction_stages import plan_stages
 from graphopt.fusion.template_kernel import RESULT, Epilogue
 
 _PARAMETERS = "(void *data, int64_t at, int64_t count, const void *values)"
-#: Types whose functions are tables of 256 numbers.
+#: Types with 256 values: a table replaces a function of one of them.
 _BYTES = (Element.U8, Element.I8)
 
 
@@ -41,9 +41,9 @@ class EpiloguePrinter(PointPrinter):
 
     @property
     def has_table(self) -> bool:
-        """Whether elements are looked up, because each is a function of one byte, and has one byte.
+        """Whether a lookup table computes the elements, because each is one byte and a function of one byte.
 
-        ``NAME_prepare`` computes the table by ``NAME_compute``; ``quantize.h`` has the look-up.
+        ``NAME_prepare`` fills the table by calls of ``NAME_compute``; ``quantize.h`` implements the lookup.
         """
         ports = (*self.kernel.inputs, *self.kernel.outputs)
         return len(ports) == 2 and all(port.element in _BYTES for port in ports) and not self.schedule.outer
@@ -163,7 +163,7 @@ class EpiloguePrinter(PointPrinter):
             yield from self._table()
 
     def _table(self) -> Iterator[str]:
-        """Statements that compute the table, in parts of as many numbers as the result has."""
+        """Statements that compute the table, in parts that have at most the size of the result."""
         yield "    uint8_t all[256];"
         yield "    for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;"
         yield "    void *const out = run->out[0];"

@@ -12,7 +12,7 @@ from graphopt.fusion.template_kernel import NativeKernel
 def size_definitions(
     kernel: NativeKernel, sizes: SizeVariables, kept: str | None = None, dims: str = "in"
 ) -> Iterator[str]:
-    """Definitions of the symbols and sizes of ``kernel``; sizes are also stored in the array ``kept``."""
+    """Definitions of the symbols and sizes of ``kernel``; ``kept`` is an array that also stores the sizes."""
     for index, symbol in enumerate(kernel.symbols):
         yield f"    const int64_t s{index} = {dims}{symbol.input}[{symbol.axis}];"
         yield f"    (void)s{index};"

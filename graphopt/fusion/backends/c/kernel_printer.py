@@ -98,7 +98,7 @@ def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
 
 
 def memory_check() -> Iterator[str]:
-    """Statements that fail if a thread of the kernel had no memory."""
+    """Statements that fail if an allocation of a thread of the kernel failed."""
     yield "        if (run.failed) {"
     yield '            go_fail(call, "out of memory");'
     yield "            return 1;"

@@ -22,7 +22,7 @@ _KERNELS_PER_FILE = 8
 
 
 def sources(kernels: Sequence[NativeKernel]) -> list[str]:
-    """The C files of a library with ``kernels``; errors like :func:`source`."""
+    """The C files of a library with ``kernels``; raises the errors of :func:`source`."""
     starts = range(0, len(kernels), _KERNELS_PER_FILE)
     return [source(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 
@@ -80,7 +80,7 @@ def table_entry(kernel: NativeKernel, constants: int = 0) -> tuple[list[str], st
     """Definitions for the ``go_kernel`` of ``kernel``, and its initializer.
 
     Args:
-        constants: number of the elements of ``NAME_constants``.
+        constants: number of elements of ``NAME_constants``.
     """
     name = kernel.name
     lines = [

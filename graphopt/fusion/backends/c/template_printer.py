@@ -50,7 +50,7 @@ class TemplatePrinter(ABC):
     """Prints the kernel of a template.
 
     Attributes:
-        names: the operands in messages, by the names that ONNX or onnxruntime gives to them.
+        names: the names of the operands in messages, from the schemas of ONNX and onnxruntime.
         headers: files in ``include``, which define the C functions of the template, in order of dependence.
         state: members of ``NAME_run`` for the template.
         runs_empty: whether :meth:`run` has work although the first result is empty.

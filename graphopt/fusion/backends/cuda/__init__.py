@@ -1,6 +1,6 @@
 """The back end for NVIDIA GPUs: CUDA C++, compiled by NVRTC for all architectures, with a host part in C.
 
-Its libraries also have the kernels for CPUs. A session runs those of its device.
+Its libraries also contain the CPU kernels. A session runs the kernels of its device.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CudaBackend:
 
 
 def hosted_kernels(kernels: Sequence[NativeKernel]) -> list[HostedKernel]:
-    """``kernels`` with their device code, each as a module.
+    """``kernels`` with their device code, one module for each.
 
     Raises:
         ValueError: a kernel is a template, or its name is not an identifier.

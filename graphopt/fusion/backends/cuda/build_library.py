@@ -1,7 +1,7 @@
 """Libraries with kernels for CUDA and for CPUs: device code for all architectures, and its host part in C.
 
 An image of device code depends on one kernel, the architecture and the version of NVRTC. Images are in the
-store as well, so that kernels that several models share are compiled once.
+store as well, so that a kernel of several models is compiled once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build(
 
 
 def find(kernels: Sequence[HostedKernel], store: Store, *, compiler: str | None = None) -> Path | None:
-    """The library of ``kernels`` if it is in ``store``."""
+    """The library of ``kernels``, or ``None`` if ``store`` does not have it."""
     nvrtc, found = find_nvrtc(), find_compiler(compiler)
     images = stored_images([kernel.module for kernel in kernels], nvrtc, store)
     rows = [[images.get((target, kernel.module)) for kernel in kernels] for target in TARGETS]
@@ -75,11 +75,11 @@ def _plan(
 
 
 def cuda_provider(kernels: Sequence[HostedKernel], images: Sequence[Sequence[Image]], major: int) -> Provider:
-    """The kernels for CUDA in a library.
+    """The CUDA kernels of a library.
 
     Args:
         images: for each of ``TARGETS``, the images of the kernels.
-        major: version of CUDA that the driver has to support.
+        major: major version of CUDA that the driver has to support.
     """
     files: dict[str, str | bytes] = dict(runtime_files())
     files["device_kernels.c"] = host_text(kernels)
@@ -99,7 +99,7 @@ def cuda_provider(kernels: Sequence[HostedKernel], images: Sequence[Sequence[Ima
 def compile_images(
     texts: Sequence[str], nvrtc: Nvrtc, store: Store, progress: ProgressCallback | None = None
 ) -> list[list[Image]]:
-    """The images of modules, from ``store`` or compiled: for each of ``TARGETS``, one for each text.
+    """The images of modules, loaded from ``store`` or compiled: for each of ``TARGETS``, one per text.
 
     Raises:
         RuntimeFailure: a text does not compile.
@@ -167,10 +167,10 @@ _IMAGE = """\
 
 
 def _images_lines(images: Sequence[Sequence[Image]]) -> Iterator[str]:
-    """The C file with the code of all images; ``.incbin`` of the assembler is faster than arrays in C.
+    """The C file that includes all images by ``.incbin``, which compiles faster than arrays in C.
 
-    It has a digest of the code, because compilers with a cache, such as zig, ignore changes of the files that
-    ``.incbin`` reads.
+    A comment has a digest of the code, because compilers with a cache, such as zig, ignore changes of files
+    that ``.incbin`` reads.
     """
     yield f"/* {key_of(*(image.code for row in images for image in row))} */"
     yield '#include "device.h"'

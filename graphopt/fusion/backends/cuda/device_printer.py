@@ -105,9 +105,9 @@ def _function(
 
 
 def _parameters(kernel: Kernel, printer: PointPrinter, buffers: int, used: set[str]) -> dict[Argument, str]:
-    """The arguments of a function that uses the names ``used``, with their declarations.
+    """The arguments of a function that uses the names ``used``, and their declarations.
 
-    Pointers to memory that an input and an output may share are not restricted.
+    Pointers to memory that an input and an output may share have no ``restrict``.
     """
     aliases = {f"in{pair[0]}" for pair in kernel.in_place} | {f"out{pair[1]}" for pair in kernel.in_place}
     pointers: list[tuple[str, str, Argument]] = []
@@ -129,7 +129,7 @@ def _parameters(kernel: Kernel, printer: PointPrinter, buffers: int, used: set[s
 
 
 def _index_widths(kernel: Kernel, plan: GridSchedule) -> tuple[tuple[Count, ...], tuple[int, ...]]:
-    """The counts that decide about the width of indices, and the widths of the functions."""
+    """The counts that select the width of indices, and the widths of the functions."""
     if plan.bits is not None:
         return (), (plan.bits,)
     groups = (plan.outer, plan.inner, (*plan.outer, *plan.inner))
@@ -152,6 +152,6 @@ def _without_unused(lines: list[str]) -> list[str]:
         if declared is None or declared[1] in used:
             kept.append(line)
             used.update(re.findall(r"[A-Za-z]\w*", line))
-            if declared is not None:  # lines before belong to other variables of this name
+            if declared is not None:  # earlier lines use other variables of this name
                 used.discard(declared[1])
     return kept[::-1]

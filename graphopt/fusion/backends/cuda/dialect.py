@@ -13,7 +13,7 @@ from importlib import resources
 
 
 class Dialect(Enum):
-    """A dialect; the value is its header."""
+    """A dialect; the value is the name of its header."""
 
     CUDA = "cuda.h"
     OPENCL = "opencl.h"

@@ -67,7 +67,7 @@ class Value:
 
 
 def value(step: Instruction, args: Sequence[Value]) -> Value:
-    """The result of ``step``, which is not a load, reduction or extent."""
+    """The result of ``step``, an instruction other than a load, reduction or extent."""
     if step.op == "constant":
         return Value(literal(step.element, step.value), step.element)
     if step.op == "cast":
@@ -101,7 +101,7 @@ def identity(op: str, element: Element) -> Value:
 
 
 def literal(element: Element, number: float | int | bool | None) -> str:
-    """A number of a type of registers."""
+    """A literal of a register type."""
     if element is Element.F32:
         return _float_literal(0.0 if number is None else float(number))
     if element is Element.BOOL:
@@ -119,7 +119,7 @@ def loaded(memory: Element, code: str) -> Value:
 
 
 def stored(memory: Element, result: Value) -> str:
-    """``result`` as an element of a tensor."""
+    """``result``, converted to an element of a tensor."""
     if memory in (Element.F16, Element.BF16):
         return f"go_to_{memory.name.lower()}({result.code})"
     return f"(u8)({result.code} ? 1 : 0)" if memory is Element.BOOL else result.code

@@ -24,7 +24,7 @@ _TILE_BYTES = 32 * 1024
 
 
 class FlatPrinter(PointPrinter):
-    """Each thread computes adjacent points of the last loop, and continues one grid further."""
+    """Each thread computes adjacent points of the last loop, in a grid-stride loop."""
 
     @property
     def grid(self) -> GridDim:
@@ -39,7 +39,7 @@ class FlatPrinter(PointPrinter):
             self.item()
 
     def items(self) -> str:
-        """The number of items: of groups of adjacent points."""
+        """The number of items, which are groups of adjacent points."""
         return " * ".join([*map(self.extent, self.schedule.outer), self._chunks()])
 
     def _chunks(self) -> str:
@@ -105,13 +105,13 @@ def are_alike(schedules: Sequence[GridSchedule]) -> bool:
 
 
 def _length(found: Extent) -> Extent:
-    """An extent of the same size from 0, if it is constant."""
+    """An extent from 0 with the same number of iterations, if it is constant."""
     start, stop = found.start.constant, found.stop.constant
     return found if start is None or stop is None else Extent(Size(stop - start))
 
 
 class TilePrinter(PointPrinter):
-    """A block computes squares of two loops, with transposed operands in shared memory.
+    """Each block computes square tiles of two loops, with transposed operands in shared memory.
 
     Adjacent threads read adjacent elements of an operand into a tile, and then compute adjacent points of the
     last loop. The rows of a tile are padded so that the elements of a column are in different banks.

@@ -1,6 +1,6 @@
 """The host parts of kernels for CUDA, in C: checks of shapes, outputs, scratch memory and launches.
 
-One C file has the host parts of all kernels of a library, on top of ``device.h``.
+One C file has the host parts of all kernels of a library. It includes ``device.h``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Launches: the contract between the device code of a kernel and the host part that runs it.
 
 The host part of a kernel computes sizes from the shapes of the inputs, allocates outputs and scratch buffers,
-and makes the launches in order on one stream. A launch is skipped if its condition fails or if it has no
-blocks. Grids are one-dimensional; loops in device code cover the rest if a grid is cut to ``MOST_BLOCKS``.
+and launches device functions in order on one stream. A launch is skipped if its condition fails or if it has
+no blocks. Grids are one-dimensional, with at most ``MOST_BLOCKS`` blocks; device functions have grid-stride
+loops.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Maximum number of blocks of a launch.
 MOST_BLOCKS = 2**31 - 1
-#: The count from which a launch takes its function with 64-bit indices. Half of the range of 32 bits leaves
-#: space for the step beyond the end of a loop over the grid.
+#: Minimum count for which a launch uses the function with 64-bit indices. Half of the range of 32 bits leaves
+#: space for the last step of a grid-stride loop, beyond its end.
 WIDE_FROM = 2**30
 
 
@@ -80,7 +81,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether all of ``bounds`` hold; with ``negated``, whether one does not."""
+    """Whether all of ``bounds`` hold; if ``negated``, whether at least one does not."""
 
     bounds: tuple[Bound, ...]
     negated: bool = False
@@ -91,7 +92,7 @@ class Buffer:
     """Scratch memory for the duration of the launches, aligned to 16 bytes.
 
     Attributes:
-        count: number of elements; the buffer is only needed if a launch that takes it is made.
+        count: number of elements; the buffer is allocated only if one of its launches is not skipped.
         bytes: size of an element.
     """
 
@@ -104,14 +105,14 @@ class Launch:
     """A launch of a device function.
 
     Attributes:
-        function: its name. With ``counts``, ``{function}_32`` and ``{function}_64`` exist instead, whose
-            indices have 32 and 64 bits.
+        function: its name. If ``counts`` is not empty, there are ``{function}_32`` and ``{function}_64``,
+            whose indices have 32 and 64 bits.
         block: threads per block.
         arguments: pointers, and sizes as 64-bit integers.
         shared: bytes of static shared memory, for information.
-        counts: the function with 64-bit indices is required if one of these reaches ``WIDE_FROM``; if empty,
-            there is only one function.
-        condition: sizes for which the launch is made.
+        counts: the function with 64-bit indices is required if one of them is at least ``WIDE_FROM``; if
+            empty, there is only one function.
+        condition: the sizes for which the launch is not skipped.
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler of CUDA C++, as a library of this process: device code to images, without a GPU.
+"""Compilation of device code to images by NVRTC, NVIDIA's compiler library for CUDA C++, without a GPU.
 
 It is part of the package ``nvidia-cuda-nvrtc`` and of CUDA toolkits. It needs no driver and no headers.
 """
@@ -20,7 +20,7 @@ from graphopt.util.lazy_dataclass import dataclass
 #: Compute capabilities with machine code, as ``10 * major + minor``. Code also runs on GPUs with the same
 #: major and a higher minor number.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-#: Options of all compilations. Products and sums are rounded separately, as in separate operators; divisions,
+#: Options of all compilations. Products and sums are rounded separately, as in separate operators. Divisions,
 #: square roots and denormals follow IEEE 754, NVRTC's default. The log has the registers of each function.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 _INSTALL = "pip install 'graphopt[cuda-kernels]'"
@@ -39,7 +39,7 @@ class Target:
 
     Attributes:
         number: compute capability, as ``10 * major + minor``.
-        ptx: PTX, which the driver compiles for this and all later architectures, instead of machine code.
+        ptx: whether the image is PTX, which the driver compiles for this and all later architectures.
     """
 
     number: int
@@ -55,7 +55,7 @@ TARGETS = (*map(Target, ARCHITECTURES), Target(ARCHITECTURES[-1], ptx=True))
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a device function, per thread; shared memory per block. All but registers in bytes."""
+    """The resources of a device function: registers, and bytes of local memory per thread and shared memory."""
 
     registers: int
     stack: int
@@ -78,7 +78,7 @@ class Image:
 
 
 class Nvrtc:
-    """The loaded library. Its methods may run in several threads.
+    """The loaded library. Its methods are thread-safe.
 
     Args:
         path: path or name of the library.
@@ -99,7 +99,7 @@ class Nvrtc:
 
     @property
     def architectures(self) -> tuple[int, ...]:
-        """All architectures for which it compiles."""
+        """All architectures that it supports."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()
@@ -145,10 +145,10 @@ class Nvrtc:
 
 @cache
 def find_nvrtc() -> Nvrtc:
-    """NVRTC of the newest package ``nvidia-cuda-nvrtc``, otherwise that of the system.
+    """NVRTC from the newest package ``nvidia-cuda-nvrtc``, or else from the system.
 
     Raises:
-        NoCompiler: it was not found, or does not compile for all of :data:`ARCHITECTURES`.
+        NoCompiler: it was not found, or does not support all of :data:`ARCHITECTURES`.
     """
     broken, old = "", ""
     for path in (*_packaged(), *_SYSTEM):
@@ -167,7 +167,7 @@ def find_nvrtc() -> Nvrtc:
 
 
 def _packaged() -> Iterator[str]:
-    """Paths of the library in packages of Python, newest first."""
+    """Paths of the library in Python packages, newest first."""
     try:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""Code of adjacent points of the loops: loads, instructions, reductions and stores.
+"""Code for adjacent points of the loops: loads, instructions, reductions and stores.
 
 A function has a variable ``i3`` for the counter of loop 3, and ``a5`` for the position of access 5 at the
 current point of the outer loops. Positions have the type ``GO_INDEX``, i32 or i64.
@@ -30,7 +30,7 @@ class NumberedAccess:
     """A load or store of a segment.
 
     Attributes:
-        wide: whether its elements may be accessed together.
+        wide: whether one vector instruction may access several elements.
     """
 
     number: int
@@ -77,7 +77,7 @@ class PointPrinter:
 
     @property
     def grid(self) -> GridDim:
-        """The blocks of the function."""
+        """The number of blocks of the function."""
         raise NotImplementedError
 
     def print(self) -> None:
@@ -109,7 +109,7 @@ class PointPrinter:
             self.line(f"const GO_INDEX i{loops[0]} = {rest};")
 
     def divisor(self, loop: int) -> str:
-        """The extent of a loop; 1 instead of a constant 0, whose points no launch has."""
+        """The extent of a loop; 1 instead of a constant 0, for which every launch is skipped."""
         size = self.extent(loop)
         return "1" if size == "0" else size
 
@@ -206,7 +206,7 @@ class PointPrinter:
             self.decode("place", inner)
 
     def point(self, stage: Stage, totals: dict[int, str], inside: str) -> None:
-        """One point; ``inside`` is the condition that it exists, if any."""
+        """The code of one point; ``inside`` is the condition that it exists, if any."""
         guard = f"if ({inside}) " if inside else ""
         for index in stage.reloads:
             self.values[index] = Value(self.spill_place(index), self.nest.body[index].element)
@@ -222,7 +222,7 @@ class PointPrinter:
 
     @property
     def scratch_types(self) -> dict[int, str]:
-        """The types of the elements of scratch buffers, by index."""
+        """The element types of scratch buffers, by index."""
         return {}
 
     def spill_place(self, index: int) -> str:
@@ -294,7 +294,7 @@ class PointPrinter:
     # Text
 
     def share(self, kind: str, name: str, *dims: int) -> None:
-        """Declare an array in shared memory with elements of type ``kind``, once for each name."""
+        """Declare an array of type ``kind`` in shared memory, once for each name."""
         declared = f"GO_SHARED {kind} {name}{''.join(f'[{dim}]' for dim in dims)};"
         if declared not in self.shared:
             self.shared.append(declared)

@@ -1,7 +1,7 @@
 """Device functions of reductions: the threads of a warp or of a block share the reduced loops of a point.
 
-Each stage is a loop over the elements of a row, ended by reductions across the threads in a fixed order.
-Barriers and exchanges within a warp are outside of all conditions that differ between the threads of a block.
+Each stage is a loop over the elements of a row, followed by reductions across the threads in a fixed order.
+No barrier or exchange within a warp depends on a condition that differs between the threads of a block.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RowPrinter(PointPrinter):
             self.finish()
 
     def start(self) -> None:
-        """The point and the share of a thread in its block, and the length of a row."""
+        """The row and the lane of a thread within its block, and the length of a row."""
         plan = self.schedule
         lane, row = f"GO_THREAD % {plan.lanes}", f"GO_THREAD / {plan.lanes}"
         if self.is_columns:
@@ -148,18 +148,18 @@ class RowPrinter(PointPrinter):
         with self.block(f"GO_UNROLL for (i32 distance = {width // 2}; distance; distance /= 2)"):
             self.line(f"GO_SWAP({kind}, other, {name}, distance);")
             self.accumulate(index, name, Value("other", element))
-        # Either of two zeros may be the maximum: all threads take the same.
+        # Either of two zeros may be the maximum: all threads use that of the first.
         self.line(f"GO_FIRST({kind}, {name}, {width});")
         if plan.lanes > WARP:
             self._combine_shared(index, name, f"GO_THREAD / {WARP}", "0", 1, plan.lanes // WARP)
 
     def _combine_shared(self, index: int, name: str, slot: str, first: str, stride: int, count: int) -> None:
-        """Combine ``count`` accumulators in order, by shared memory; each thread has the result.
+        """Combine ``count`` accumulators in order, through shared memory; each thread receives the result.
 
         Reductions of one type share an array, because a barrier follows each use.
 
         Args:
-            slot: the element for the accumulator of a thread; equal in threads with equal accumulators.
+            slot: the index of the accumulator of a thread; equal for threads with equal accumulators.
             first, stride: the elements to combine.
         """
         element = self.nest.body[index].element

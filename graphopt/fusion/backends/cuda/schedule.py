@@ -1,4 +1,4 @@
-"""Schedules: the points that threads compute, the threads that share a row, and the wide accesses."""
+"""Schedules: the mapping of points and rows to threads, and vector accesses."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _ROWS_BLOCK = 128
 _WIDEST = 16
 #: Longest rows for a warp, and for a block of ``BLOCK`` threads, in elements.
 _WARP_ROW, _BLOCK_ROW = 1024, 8192
-#: Size of tiles, and shortest loops for which tiles pay.
+#: Size of tiles, and length of the shortest loops for which tiles are faster.
 TILE = 32
 _SHORTEST_TILED = 8
-#: Maximum shared memory for spilled values of a block, in bytes. With twice as much, the occupancy drops.
+#: Maximum shared memory for spilled values of a block, in bytes. Twice as much reduces the occupancy.
 _SPILL_BYTES = 24 * 1024
-#: Adjacent columns of a block, and the longest reduced loops that one thread computes alone.
+#: Adjacent columns of a block, and maximum length of reduced loops that one thread computes alone.
 _COLUMNS, _SHORT_COLUMN = 32, 16
 #: Steps of a thread in a part of a split row.
 _PART_STEPS = 8
-#: Rows are split if they are at most this many blocks, and at least this many parts.
+#: Rows are split if they have at most this many blocks, and at least this many parts.
 _FEW_BLOCKS, _FEWEST_PARTS = 64, 4
 #: The vector loop of plans of stages without spilled values: no value depends on it.
 _NO_LOOP = -1
 
 
 class Kind(Enum):
-    """How threads share the points of the loops."""
+    """The distribution of the points of the loops over threads."""
 
     #: Each thread computes adjacent points of the last loop.
     POINTS = "points"
-    #: A block computes a square of two loops, with transposed operands in shared memory.
+    #: A block computes a square tile of two loops, with transposed operands in shared memory.
     TILES = "tiles"
     #: Threads share the reduced loops of a point of the outer loops; the last loop is reduced.
     ROWS = "rows"
@@ -58,7 +58,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class GridSchedule:
-    """The schedule of a segment, or one of several for different sizes.
+    """A schedule of a segment, for all sizes or for some.
 
     Attributes:
         outer: loops over points, outermost first.
@@ -69,7 +69,7 @@ class GridSchedule:
         lanes: threads that share a point of the outer loops.
         points: points of the outer loops per block.
         part: length of a part of a split row, in elements.
-        conditions: the sizes for which the schedule is used: one of these holds; if empty, all sizes.
+        conditions: the schedule is used if one of these holds; if empty, for all sizes.
         bits: the width of indices; None if the sizes decide.
     """
 
@@ -93,7 +93,7 @@ class GridSchedule:
 
 
 def schedule(kernel: Kernel, segment: Segment) -> tuple[GridSchedule, ...]:
-    """The schedules of ``segment``; for any sizes, exactly one condition of all schedules holds."""
+    """The schedules of ``segment``; for all sizes, exactly one condition of all schedules holds."""
     nest = collapse(kernel, segment)
     if nest.reduced:
         return tuple(_reduction(kernel, nest))
@@ -120,7 +120,7 @@ def extents(nest: CollapsedNest, loops: Iterable[int]) -> Count:
 
 
 def is_wide(place: StridedAccess, vector: int, units: int) -> bool:
-    """Whether ``units`` elements of an access may be aligned and adjacent, as far as constants show."""
+    """Whether the constants permit that ``units`` elements of an access are aligned and adjacent."""
     apart = [stride for loop, stride in enumerate(place.strides) if loop != vector]
     fixed = [size.constant for size in (*apart, *place.offsets) if size.constant is not None]
     return place.strides[vector] == ONE and place.period is None and not any(size % units for size in fixed)
@@ -137,7 +137,7 @@ def _contiguous_stores(nest: CollapsedNest) -> CollapsedNest:
 
 
 def _transposed_loop(nest: CollapsedNest) -> int | None:
-    """The loop over adjacent elements of a load that jumps in the last loop; None if tiles don't pay."""
+    """The loop over adjacent elements of a load that is strided in the last loop; None if tiles are slower."""
     if nest.stores[0].access.strides[-1] != ONE or not _is_long(nest, len(nest.loops) - 1):
         return None
     for place in nest.loads.values():
@@ -148,7 +148,7 @@ def _transposed_loop(nest: CollapsedNest) -> int | None:
 
 
 def transposed(place: StridedAccess) -> int | None:
-    """The loop over adjacent elements of an access that jumps in the last loop; None without jumps."""
+    """The loop over adjacent elements of an access that is strided in the last loop, if there is one."""
     if place.period or place.strides[-1] == ONE or not place.strides[-1].factor:
         return None
     return next((loop for loop, stride in enumerate(place.strides[:-1]) if stride == ONE), None)
@@ -160,7 +160,7 @@ def _is_long(nest: CollapsedNest, loop: int) -> bool:
 
 
 def _units(kernel: Kernel, nest: CollapsedNest, vector: int, leading: list[StridedAccess]) -> int:
-    """Elements that a thread computes together: as many as the first contiguous of ``leading`` allows."""
+    """Elements that a thread computes together: the vector length of the first contiguous access."""
     adjacent = [place for place in leading if place.strides[vector] == ONE and not place.period]
     if not adjacent:
         return 1
@@ -179,7 +179,7 @@ def _units(kernel: Kernel, nest: CollapsedNest, vector: int, leading: list[Strid
 def _reduction(kernel: Kernel, nest: CollapsedNest) -> Iterable[GridSchedule]:
     """The schedules of a nest with reduced loops: one for each range of sizes, and one for 64-bit indices.
 
-    Kernels with reductions are large: for 64-bit indices, which few models need, one schedule suffices.
+    Kernels with reductions are large. Few models need 64-bit indices, so these have a single schedule.
     """
     lengths = [nest.loops[loop].constant for loop in nest.reduced]
     length = prod(size for size in lengths if size is not None) if None not in lengths else None
@@ -268,9 +268,9 @@ def _columns(kernel: Kernel, nest: CollapsedNest, length: int | None) -> GridSch
 def _split(
     kernel: Kernel, nest: CollapsedNest, length: int | None, whole: GridSchedule
 ) -> GridSchedule | None:
-    """The schedule of few long rows in parts; None if rows may not be few and long.
+    """The schedule that splits few long rows into parts; None if rows can't be few and long.
 
-    Rows of unknown length are split only for a single stage, because each further one has two more functions.
+    Rows of unknown length are split only if there is a single stage, because each stage adds two functions.
     """
     stages = [stage for stage in whole.stage_plan.stages if stage.reductions]
     if len(nest.reduced) > 1 or not stages or (length is None and len(whole.stage_plan.stages) > 1):
@@ -289,7 +289,7 @@ def _split(
 
 
 def block_extents(plan: GridSchedule) -> Count:
-    """The extents of the blocks of split rows, without their parts."""
+    """The extents of the blocks of split rows, without the parts."""
     if plan.kind is Kind.COLUMNS:
         return (*extents(plan.nest, plan.outer[:-1]), extent(plan.nest, plan.outer[-1], plan.points))
     return extents(plan.nest, plan.outer)
@@ -298,7 +298,7 @@ def block_extents(plan: GridSchedule) -> Count:
 def open_counts(
     kernel: Kernel, nest: CollapsedNest, loops: Iterable[Iterable[int]]
 ) -> tuple[tuple[Count, ...], bool]:
-    """The counts that indices must reach and whose sizes are unknown, and whether a known one needs 64 bits.
+    """The counts of unknown size that indices must represent, and whether a known count needs 64 bits.
 
     Args:
         loops: groups of loops with one counter.

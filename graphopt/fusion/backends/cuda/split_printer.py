@@ -1,8 +1,8 @@
-"""Device functions of few long rows in parts: two passes for each stage.
+"""Device functions for few long rows, which are split into parts: two passes for each stage.
 
-In the first pass, each block reduces a part of a row to partial results. In the second one, a block for each
-row combines the partial results, in a fixed order, for the next stage. Both passes are launches, because
-blocks of one launch can't wait for each other.
+In the first pass, each block reduces a part of a row to partial results. In the second pass, one block per
+row combines the partial results, in a fixed order, for the next stage. Each pass is a launch, because the
+blocks of one launch can't synchronize.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def partial_results(schedule: GridSchedule, first: int) -> PartialResults:
 
 
 class SplitPrinter(RowPrinter):
-    """A pass of stage ``number`` of rows in parts."""
+    """A pass of stage ``number`` over rows in parts."""
 
     def __init__(self, kernel: Kernel, schedule: GridSchedule, results: PartialResults, number: int) -> None:
         super().__init__(kernel, schedule)
@@ -75,7 +75,7 @@ class SplitPrinter(RowPrinter):
 
 
 class PartPrinter(SplitPrinter):
-    """The first pass: a stage of a part of a row."""
+    """The first pass: computes a stage of a part of a row."""
 
     @property
     def grid(self) -> GridDim:
@@ -137,7 +137,7 @@ class PartPrinter(SplitPrinter):
 
 
 class TotalPrinter(SplitPrinter):
-    """The second pass: the results of a stage from those of its parts; at the end, the stores per row."""
+    """The second pass: combines the results of the parts; after the last stage, stores the results of rows."""
 
     @property
     def grid(self) -> GridDim:

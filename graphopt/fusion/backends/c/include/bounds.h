@@ -1,4 +1,4 @@
-/* Fails with a message; returns 1. onnxruntime adds the name of the kernel. */
+/* Fails the run with a message, and returns 1. onnxruntime adds the name of the kernel. */
 GO_NOINLINE __attribute__((format(printf, 2, 3))) int go_failure(go_call *call, const char *format, ...) {
     char message[256];
     va_list values;

@@ -11,19 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GO_OLDEST_API 17 /* KernelContext_ParallelFor came with it */
-#define GO_NEWEST_API 18 /* GetMayInplace and KernelContext_GetScratchBuffer came with it; nothing newer is used */
+#define GO_OLDEST_API 17 /* the first version with KernelContext_ParallelFor */
+#define GO_NEWEST_API 18 /* it adds GetMayInplace and KernelContext_GetScratchBuffer; no newer function is used */
 
 typedef void (*go_slot)(void);
 typedef struct OrtApi {
-  go_slot slots[280]; /* as many as the version has; 276 in version 17 */
+  go_slot slots[280]; /* of version 18; version 17 has 276 */
 } OrtApi;
 typedef struct OrtApiBase {
-  const OrtApi *(*GetApi)(uint32_t version); /* NULL if the host is older than that */
+  const OrtApi *(*GetApi)(uint32_t version); /* NULL if the host is older */
   const char *(*GetVersionString)(void);
 } OrtApiBase;
 
-typedef struct OrtStatus OrtStatus; /* NULL means that all went well */
+typedef struct OrtStatus OrtStatus; /* NULL for success */
 typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtCustomOpDomain OrtCustomOpDomain;
 typedef struct OrtKernelInfo OrtKernelInfo;

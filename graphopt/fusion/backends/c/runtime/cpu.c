@@ -10,7 +10,7 @@
 #include "operators.h"
 #include "packed.h"
 
-/* ---- The kernels of the library: in each level the same ones, in the same order. ---- */
+/* ---- The kernels of the library: each level has the same kernels in the same order. ---- */
 
 #define GO_UNIT_DECLARE(level, unit)                    \
   extern const go_kernel go_kernels_v##level##_u##unit[]; \
@@ -27,8 +27,7 @@ typedef struct {
 static const go_unit units[] = {GO_UNITS(GO_UNIT_ENTRY)};
 enum { UNITS = sizeof units / sizeof *units };
 
-/* The kernel at `place` in the order of the level's units, or of those of any level if it is negative; NULL after the
-   last. */
+/* The kernel at `place` in the order of the level's units; NULL after the last. A negative level selects any level. */
 static const go_kernel *kernel_at(int level, int place) {
   if (level < 0) level = units[0].level;
   for (int at = 0; at < UNITS; at++) {
@@ -41,7 +40,7 @@ static const go_kernel *kernel_at(int level, int place) {
 
 /* ---- The level in use. ---- */
 
-static int wanted_level = -1; /* -1: nothing was set */
+static int wanted_level = -1; /* -1: unset */
 
 static int has_level(int level) {
   for (int at = 0; at < UNITS; at++)
@@ -49,7 +48,7 @@ static int has_level(int level) {
   return 0;
 }
 
-/* Selects the kernels of `level` for new sessions; -1 ends that. It takes precedence over the environment variable
+/* Selects the kernels of `level` for new sessions; -1 resets it. It takes precedence over the environment variable
    GRAPHOPT_CPU_LEVEL. A level that the CPU or the library lacks is ignored. */
 GO_EXPORT void graphopt_set_cpu_level(int level) { __atomic_store_n(&wanted_level, level, __ATOMIC_RELAXED); }
 
@@ -75,7 +74,7 @@ typedef struct {
 
 /* One run. */
 typedef struct {
-  go_call call; /* first, so that a pointer to it is one to the whole */
+  go_call call; /* the first member, for casts from go_call * to cpu_call * */
   void *packed[GO_MOST_CONSTANTS]; /* packed for this run only */
 } cpu_call;
 
@@ -137,7 +136,7 @@ const void *go_packed_operand(go_call *call, int index) {
 void go_parallel(go_call *call, void (*body)(void *data, size_t index), void *data, size_t count) {
   if (count == 1)
     body(data, 0);
-  else if (count > 1) /* 0 batches: each thread takes the next index when it is done with one */
+  else if (count > 1) /* 0 batches: each thread fetches the next index after each call */
     go_fine(call, GO(call->api, KernelContext_ParallelFor)(call->run, body, count, 0, data));
 }
 

@@ -1,4 +1,4 @@
-/* Operators of onnxruntime, as the parts of the runtime share them. */
+/* Operators of onnxruntime: the interface between the parts of the runtime. */
 #ifndef GRAPHOPT_OPERATORS_H
 #define GRAPHOPT_OPERATORS_H
 
@@ -25,7 +25,7 @@ struct go_provider {
   /* The variant of the kernels for new sessions, such as a level of x86-64; negative if none runs on this machine. */
   int (*variant)(void);
   const go_kernel *(*kernel_at)(int variant, int place);
-  /* A failure leaves nothing behind. */
+  /* A failure releases everything that it created. */
   OrtStatus *(*create)(go_instance *instance, const OrtKernelInfo *info);
   void (*destroy)(go_instance *instance);
   OrtStatus *(*compute)(const go_instance *instance, OrtKernelContext *run);
@@ -34,7 +34,7 @@ struct go_provider {
 /* The providers of the library, which "library.h" lists: GO_PROVIDERS(each) is each(go_cpu) and so on. */
 extern const go_provider go_cpu;
 
-/* One run of one kernel: the start of the run's state of each provider. */
+/* One run of one kernel: the first member of each provider's state of a run. */
 struct go_call {
   const OrtApi *api;
   OrtKernelContext *run;
@@ -42,16 +42,16 @@ struct go_call {
   OrtStatus *status; /* the first failure */
 };
 
-/* Whether `status` is fine; if not, it is kept as the run's, or released if that has one. */
+/* Whether `status` is success. The first failure becomes the status of the run, others are released. */
 int go_fine(go_call *call, OrtStatus *status);
 
-/* Runs the kernel of a call; its status is not NULL after a failure. */
+/* Runs the kernel of a call; returns NULL for success. */
 OrtStatus *go_run(go_call *call);
 
 /* The failure of an operator that can't allocate memory. */
 OrtStatus *go_out_of_memory(const OrtApi *api);
 
-/* The elements of `value`, which has `rank` dims; NULL, with a failure, if its rank is another one. */
+/* The elements of `value`; NULL, with a failure in `status`, if its rank is not `rank`. */
 void *go_elements_of(const OrtApi *api, OrtValue *value, int rank, int64_t *dims, OrtStatus **status);
 
 #endif

@@ -35,7 +35,7 @@ GO_EXPORT const char *graphopt_kernel(int place) {
 /* ---- The interface of an operator. ---- */
 
 typedef struct {
-  OrtCustomOp asked; /* first, so that onnxruntime's pointer to it is one to the whole */
+  OrtCustomOp asked; /* the first member, for casts from OrtCustomOp * to operator_t * */
   const OrtApi *api;
   const go_provider *provider;
   const go_kernel *kernel;
@@ -76,7 +76,7 @@ static OrtStatus *compute(void *kernel, OrtKernelContext *run) {
   return instance->provider->compute(instance, run);
 }
 
-/* The provider of the kernel at `place`, which becomes its place there; NULL after the last. */
+/* The provider of the kernel at `place`; NULL after the last. `place` becomes the index among the provider's kernels. */
 static const go_provider *provider_at(int *place) {
   for (int at = 0; at < PROVIDERS; at++) {
     if (*place < providers[at]->count) return providers[at];
@@ -85,7 +85,7 @@ static const go_provider *provider_at(int *place) {
   return NULL;
 }
 
-/* onnxruntime passes no operator when it queries the pairs, so that each place has a separate function. */
+/* onnxruntime queries the pairs without an operator argument; therefore, each place has a separate function. */
 static size_t pairs_of(int place, int **inputs, int **outputs) {
   const go_provider *provider = provider_at(&place);
   const go_kernel *kernel = provider == NULL ? NULL : provider->kernel_at(-1, place);
@@ -139,8 +139,8 @@ static const OrtCustomOp asked = {
 
 /* ---- Registration. ---- */
 
-/* The operators of one variant of each provider for one onnxruntime. Sessions share it. It exists as long as the library,
-   because the end of the last session is not reported. */
+/* The operators of one variant of each provider for one onnxruntime. Sessions share them. They exist as long as the
+   library, because onnxruntime does not report the end of the last session. */
 typedef struct registered {
   struct registered *next;
   const OrtApi *api;
@@ -172,7 +172,7 @@ static OrtStatus *fill(registered *entry, uint32_t version) {
   return status;
 }
 
-/* The entry for this onnxruntime and these variants, made if there is none. */
+/* Finds the entry for this onnxruntime and these variants, or creates it. */
 static OrtStatus *find(const OrtApi *api, uint32_t version, const int *variants, registered **found) {
   OrtStatus *status = NULL;
   pthread_mutex_lock(&all_lock);
@@ -201,14 +201,14 @@ static OrtStatus *find(const OrtApi *api, uint32_t version, const int *variants,
   return status;
 }
 
-/* Runs when the library is unloaded, which sessions have to outlive. */
+/* Runs when the library is unloaded, after the end of all sessions. */
 __attribute__((destructor)) static void release_all(void) {
   while (all != NULL) {
     registered *entry = all;
     Dl_info info;
     go_slot release = NULL;
     all = entry->next;
-    /* A program that unloaded onnxruntime before has freed the memory of its table, too. */
+    /* If onnxruntime was unloaded before, the memory of its table is no longer mapped. */
     if (dladdr((const void *)entry->api, &info) != 0) release = entry->api->slots[go_slot_ReleaseCustomOpDomain];
     if (release != NULL) ((go_type_ReleaseCustomOpDomain)release)(entry->domain);
     free(entry);
@@ -220,7 +220,7 @@ GO_EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiB
   const char *name = base->GetVersionString();
   int major = 0, minor = 0;
   if (sscanf(name, "%d.%d", &major, &minor) != 2) major = minor = 0;
-  /* API version N is that of 1.N. An older host prints an error for it, so that its own version is requested. */
+  /* onnxruntime 1.N has API version N. It prints an error for a newer version, so that its own version is requested. */
   if (major < 1 || (major == 1 && minor < GO_OLDEST_API)) {
     char text[160];
     const OrtApi *api = base->GetApi(1);
@@ -229,13 +229,13 @@ GO_EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiB
   }
   const uint32_t version = major == 1 && minor < GO_NEWEST_API ? (uint32_t)minor : GO_NEWEST_API;
   const OrtApi *api = base->GetApi(version);
-  if (api == NULL) return NULL; /* it can't be told anything; the bodies of the functions run instead */
+  if (api == NULL) return NULL; /* an error can't be reported without the API; the function bodies run instead */
   int variants[PROVIDERS], usable = 0;
   for (int at = 0; at < PROVIDERS; at++) {
     variants[at] = version < providers[at]->oldest_api ? -1 : providers[at]->variant();
     usable += variants[at] >= 0;
   }
-  if (usable == 0) return NULL; /* the same */
+  if (usable == 0) return NULL; /* the function bodies run */
   registered *entry = NULL;
   OrtStatus *status = find(api, version, variants, &entry);
   return status != NULL ? status : GO(api, AddCustomOpDomain)(options, entry->domain);

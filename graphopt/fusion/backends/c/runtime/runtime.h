@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The instruction set of a unit: 2, 3 and 4 for x86-64-v2, -v3 and -v4, and 0 for the default of the
-   compiler. A unit is compiled once for each. The kernels of a library may be spread over several
+   compiler. A unit is compiled once for each. The kernels of a library may be distributed over several
    units; GO_UNIT counts them. A unit's external names end in both. */
 #ifndef GO_LEVEL
 #define GO_LEVEL 0

@@ -115,7 +115,7 @@ class AttentionPrinter(TemplatePrinter):
             yield from self._grouped_checks()
 
     def _size_checks(self) -> Iterator[str]:
-        """Statements that check the sizes of all operands but those of GroupQueryAttention alone."""
+        """Statements that check the sizes of the operands that all operators have."""
         found, shapes = self._parameters, self.shapes
         if self._is_packed:
             yield from shapes.multiple(QUERY, 2, self._packed_heads)

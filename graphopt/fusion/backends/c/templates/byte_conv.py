@@ -126,7 +126,7 @@ class ByteConvPrinter(BytePrinter):
         yield "    }"
 
     def compute(self, *before: str) -> Iterator[str]:
-        """Statements that compute the parts of a planned convolution; ``before`` follow its input."""
+        """Statements that compute a planned convolution; ``before`` runs after the planes of its input."""
         yield "        go_parallel(call, go_byte_conv_input, conv, (size_t)go_byte_conv_inputs(conv));"
         yield from before
         parts = "(size_t)go_byte_conv_parts(conv)"

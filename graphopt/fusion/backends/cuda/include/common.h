@@ -27,7 +27,7 @@ GO_WIDE(i64, 2, 16)
 #ifdef GO_HALVES_BY_BITS
 GO_FUNCTION f32 go_from_f16(u16 bits) {
     const u32 sign = (u32)(bits & 0x8000) << 16, shifted = (u32)(bits & 0x7fff) << 13;
-    /* Numbers below 2^-14 have no leading 1: add it as a bit, and subtract it as a number. */
+    /* Subnormal numbers, below 2^-14, have no leading 1: set it as a bit, and subtract it in floating point. */
     if (shifted < 0x00800000u) return go_as_f32(go_as_u32(go_as_f32(shifted + 0x38800000u) - 0x1p-14f) | sign);
     return go_as_f32((shifted + (shifted >= 0x0f800000u ? 0x70000000u : 0x38000000u)) | sign);
 }
@@ -72,7 +72,7 @@ GO_FUNCTION i64 go_power(i64 x, i64 n) {
     return (i64)y;
 }
 
-/* Integers wrap around; a division by 0 gives 0, and shifts by counts out of range give 0. */
+/* Integers wrap around. The result of a division by 0 is 0, and of a shift by a count out of range, too. */
 #define GO_INTEGER(type) \
     GO_FUNCTION type go_min_##type(type a, type b) { return a < b ? a : b; } \
     GO_FUNCTION type go_max_##type(type a, type b) { return a > b ? a : b; } \

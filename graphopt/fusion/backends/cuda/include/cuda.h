@@ -21,7 +21,7 @@ typedef float f32;
 #define GO_BARRIER() __syncthreads()
 #define GO_ADDRESS(pointer) ((u64)(pointer))
 
-/* Exchange within a warp. All threads of the block take part. */
+/* Exchange within a warp. All threads of the block execute it. */
 #define GO_EXCHANGE(threads)
 #define GO_SWAP(type, y, x, distance) const type y = (type)__shfl_xor_sync(0xffffffffu, x, distance)
 #define GO_FIRST(type, x, width) x = (type)__shfl_sync(0xffffffffu, x, 0, width)

@@ -22,7 +22,7 @@ typedef float f32;
 #define GO_BARRIER() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define GO_ADDRESS(pointer) ((u64)(pointer))
 
-/* Exchange within a warp, by local memory. All work-items of the group take part. */
+/* Exchange within a warp, through local memory. All work-items of the group execute it. */
 #define GO_EXCHANGE(threads) local u64 go_exchange[threads]
 #define GO_SWAP(type, y, x, distance) \
     ((local type *)go_exchange)[GO_THREAD] = x; \
@@ -38,7 +38,7 @@ typedef float f32;
 GO_FUNCTION f32 go_as_f32(u32 bits) { return as_float(bits); }
 GO_FUNCTION u32 go_as_u32(f32 x) { return as_uint(x); }
 
-/* OpenCL allows larger errors of functions than CUDA: they are rounded from double precision. */
+/* OpenCL allows larger errors of functions than CUDA. Therefore, they are computed in double precision and rounded. */
 #define go_sqrt sqrt
 #define go_exp(x) ((f32)exp((double)(x)))
 #define go_log(x) ((f32)log((double)(x)))

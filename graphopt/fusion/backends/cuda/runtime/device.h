@@ -4,29 +4,29 @@
 
 #include "runtime.h"
 
-/* Scratch memory of the run's device, from onnxruntime's allocator for the run's stream; NULL if that fails, as the run
-   then does. It is released after the last launch. */
+/* Allocates scratch memory on the run's device, by onnxruntime's allocator for the run's stream. It is released after
+   the last launch. A failure returns NULL and fails the run. */
 void *go_scratch(go_call *call, size_t bytes);
 
 /* Launches `blocks` blocks, at least one, of `threads` threads on onnxruntime's stream. `function` is an index in
-   go_functions, and `arguments` has the addresses of the arguments. 0 if all went well. */
+   go_functions, and `arguments` has the addresses of the arguments. Returns 0 for success. */
 int go_launch(go_call *call, int function, int64_t blocks, int threads, void **arguments);
 
-/* A device function of a kernel, which is given by its index. */
+/* A device function; `kernel` is the index of its kernel. */
 typedef struct go_function {
   int kernel;
   const char *name;
 } go_function;
 
-/* An architecture of the library. */
+/* An architecture that the library has images for. */
 typedef struct go_architecture {
   int number; /* 10 * major + minor of the compute capability */
   int is_ptx; /* the driver compiles it, for this and all later architectures */
 } go_architecture;
 
-/* "library.h" defines GO_CUDA_MAJOR, the version of CUDA that the driver has to support, and the sizes of these arrays:
-   GO_DEVICE_COUNT (kernels), GO_FUNCTION_COUNT and GO_ARCHITECTURE_COUNT; and GO_MOST_SCRATCH, the number of scratch
-   buffers of a kernel. */
+/* "library.h" defines GO_CUDA_MAJOR, the major version of CUDA that the driver has to support; the sizes of these arrays,
+   GO_DEVICE_COUNT (kernels), GO_FUNCTION_COUNT and GO_ARCHITECTURE_COUNT; and GO_MOST_SCRATCH, the maximum number of
+   scratch buffers of a kernel. */
 extern const go_kernel go_device_kernels[];
 extern const go_function go_functions[];
 extern const go_architecture go_architectures[];

@@ -16,7 +16,7 @@
 #endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int opened = 0; /* 1: usable, -1: not */
+static int opened = 0; /* 1: usable, -1: unusable, 0: not opened */
 static go_driver driver;
 static int device_count = 0;
 static int *architecture_of = NULL; /* of each GPU: an index in go_architectures */
@@ -30,7 +30,7 @@ const char *go_driver_error(CUresult error) {
 
 /* ---- The driver. ---- */
 
-/* Whether the driver has all functions. */
+/* Resolves the functions of the driver; returns whether it has all of them. */
 static int find_functions(void *library) {
 #define GO_FIND(name, arguments) \
   if ((*(void **)&driver.name = dlsym(library, #name)) == NULL) return 0;
@@ -39,8 +39,8 @@ static int find_functions(void *library) {
   return 1;
 }
 
-/* The best architecture of the library for a GPU: its code with the same major and the highest minor number that the GPU
-   has, or PTX; -1 if there is none. */
+/* The best architecture of the library for a GPU: machine code of the same major number and the highest minor number
+   that the GPU supports, or else PTX; -1 if there is none. */
 static int best_architecture(int number) {
   int best = -1;
   for (int at = 0; at < GO_ARCHITECTURE_COUNT; at++) {
@@ -64,11 +64,11 @@ static int list_architectures(char *reason, size_t length) {
     if (error == 0) error = driver.cuDeviceGetAttribute(&major, CU_MAJOR, device);
     if (error == 0) error = driver.cuDeviceGetAttribute(&minor, CU_MINOR, device);
     if (error != 0) {
-      snprintf(reason, length, "the NVIDIA driver does not describe GPU %d: %s", ordinal, go_driver_error(error));
+      snprintf(reason, length, "the NVIDIA driver can't query GPU %d: %s", ordinal, go_driver_error(error));
       return 0;
     }
     architecture_of[ordinal] = best_architecture(10 * major + minor);
-    if (architecture_of[ordinal] < 0) { /* a session does not state its GPU in advance, so all have to be usable */
+    if (architecture_of[ordinal] < 0) { /* any GPU may be that of a session, so all must be usable */
       snprintf(reason, length, "they are not compiled for GPU %d, of architecture sm_%d", ordinal, 10 * major + minor);
       return 0;
     }
@@ -89,7 +89,7 @@ static int find_devices(char *reason, size_t length) {
     return 0;
   }
   const CUresult error = driver.cuInit(0);
-  if (error != 0) return snprintf(reason, length, "the NVIDIA driver does not start: %s", go_driver_error(error)), 0;
+  if (error != 0) return snprintf(reason, length, "the NVIDIA driver can't be initialized: %s", go_driver_error(error)), 0;
   if (driver.cuDeviceGetCount(&device_count) != 0 || device_count < 1)
     return snprintf(reason, length, "the NVIDIA driver reports no GPU"), 0;
   return list_architectures(reason, length);
@@ -124,8 +124,8 @@ static CUresult load_library(int architecture, int kernel) {
   return error;
 }
 
-/* Loads the functions of a kernel to the current context if it is of `ordinal`, so that the first run loads nothing:
-   runs may be captured in a CUDA graph. */
+/* Loads the functions of a kernel into the current context if it belongs to GPU `ordinal`. Then the first run loads no
+   code, and can be captured in a CUDA graph. */
 static CUresult load_to_context(int ordinal, int architecture, int kernel) {
   CUcontext context = NULL;
   CUdevice device, current;
@@ -155,8 +155,8 @@ CUkernel const *go_load_kernel(int ordinal, int kernel, char *message, size_t le
   return NULL;
 }
 
-/* Runs when the library is unloaded, which sessions have to outlive. At the exit of a process, the driver may have ended
-   before; it then returns an error, which changes nothing. */
+/* Runs when the library is unloaded, after the end of all sessions. At the exit of a process, the driver may already be
+   deinitialized. Its error is ignored. */
 __attribute__((destructor)) static void unload_all(void) {
   for (int architecture = 0; architecture < GO_ARCHITECTURE_COUNT; architecture++)
     for (int kernel = 0; kernel < GO_DEVICE_COUNT; kernel++)

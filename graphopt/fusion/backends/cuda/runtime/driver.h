@@ -1,4 +1,4 @@
-/* The part of the CUDA driver's interface that kernels use, declared here because no CUDA headers are needed to build.
+/* The part of the CUDA driver's interface that kernels use, declared here so that a build needs no CUDA headers.
    libcuda.so.1 is opened at run time, so that libraries of kernels also load on machines without a driver. */
 #ifndef GRAPHOPT_DRIVER_H
 #define GRAPHOPT_DRIVER_H
@@ -15,7 +15,7 @@ typedef struct CUkern_st *CUkernel;
 
 enum { CU_MAJOR = 75, CU_MINOR = 76 }; /* CUdevice_attribute: the compute capability */
 
-/* name, arguments; all results are a CUresult. The functions of libraries came with CUDA 12.0. */
+/* name, arguments; all functions return a CUresult. Those for libraries require CUDA 12.0. */
 #define GO_DRIVER(each)                                                                                                \
   each(cuInit, (unsigned flags))                                                                                       \
   each(cuDriverGetVersion, (int *version)) /* 1000 * major + 10 * minor */                                             \
@@ -37,7 +37,7 @@ enum { CU_MAJOR = 75, CU_MINOR = 76 }; /* CUdevice_attribute: the compute capabi
 #define GO_DRIVER_MEMBER(name, arguments) CUresult(*name) arguments;
 typedef struct {
   GO_DRIVER(GO_DRIVER_MEMBER)
-  CUresult (*cuFuncLoad)(CUfunction function); /* from CUDA 12.4 on; NULL before */
+  CUresult (*cuFuncLoad)(CUfunction function); /* NULL before CUDA 12.4 */
 } go_driver;
 
 #endif

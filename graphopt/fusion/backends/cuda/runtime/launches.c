@@ -1,6 +1,6 @@
-/* The provider for CUDA: runs of kernels on onnxruntime's stream, with scratch memory from its allocator.
+/* The provider for CUDA. Kernels run on onnxruntime's stream, with scratch memory from its allocator.
 
-   A run allocates no memory of the driver and waits for nothing, so that it can be captured in a CUDA graph. */
+   A run does not allocate memory from the driver or synchronize, so that it can be captured in a CUDA graph. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ typedef struct {
 
 /* One run. */
 typedef struct {
-  go_call call; /* first, so that a pointer to it is one to the whole */
+  go_call call; /* the first member, for casts from go_call * to device_call * */
   const device_state *state;
   CUstream stream;
   int buffers;
@@ -28,7 +28,7 @@ typedef struct {
 
 static int is_used = 1;
 
-/* Whether new sessions get kernels for CUDA, if this machine can run them; 0 leaves the driver alone. */
+/* Sets whether new sessions use CUDA kernels, if this machine can run them; with 0, the driver is not opened. */
 GO_EXPORT void graphopt_use_cuda(int use) { __atomic_store_n(&is_used, use, __ATOMIC_RELAXED); }
 
 static int variant(void) {
@@ -108,7 +108,7 @@ static OrtStatus *compute(const go_instance *instance, OrtKernelContext *context
     run.stream = stream;
     go_run(&run.call);
   }
-  /* The allocator gives this memory to later work of the same stream only. */
+  /* The allocator reuses this memory only for later work on the same stream. */
   while (run.buffers > 0)
     go_fine(&run.call, GO(instance->api, AllocatorFree)(run.state->allocator, run.scratch[--run.buffers]));
   return run.call.status;

@@ -172,7 +172,7 @@ def test_code_that_does_not_load_is_an_error(fakes: Fakes, path: Path, error: in
     "driver, reason",
     [
         ({"version": 12080}, "the NVIDIA driver supports CUDA 12.8, and the kernels need 13.0 or newer"),
-        ({"init_error": 3}, "the NVIDIA driver does not start: a fault"),
+        ({"init_error": 3}, "the NVIDIA driver can't be initialized: a fault"),
         ({"gpus": 0}, "the NVIDIA driver reports no GPU"),
         ({"capability": 61}, "they are not compiled for GPU 0, of architecture sm_61"),
         ({"capability": 110}, "they are not compiled for GPU 0, of architecture sm_110"),

@@ -1,21 +1,22 @@
-/* The parts of a convolution of bytes: some filters at a band of positions, or all of them in several convolutions. */
+/* The work items of a convolution of bytes: a block of filters at a band of positions, or all filters of several
+   convolutions. */
 
 /* Exact sums of a block of filters at a band of positions, whose first row is `top`. */
 typedef struct {
     const go_byte_conv *conv;
     int64_t image, at, first, count;     /* filters `first` to `first` + `count` of the convolution `at` */
-    int64_t top, rows, width, pitch;     /* rows of adjacent results, and the distance of their sums */
-    int32_t *sums;                       /* of products as they were multiplied; those of filters are `step` apart */
+    int64_t top, rows, width, pitch;     /* rows of adjacent results, and the pitch of their sums */
+    int32_t *sums;                       /* of products of stored operands; `step` is the distance of filters */
     int64_t step;
     const int32_t *w_sums, *w_squares;   /* of each filter of the block */
-    const int32_t *totals;               /* sums of the inputs at each position, or NULL for zero points of 0 */
+    const int32_t *totals;               /* sums of the inputs at each position, NULL for zero points of 0 */
 } go_byte_conv_block;
 
-/* Converts the sums to results in place, without gaps between rows. */
+/* Converts the sums to results in place, and removes the gaps between rows. */
 typedef void (*go_byte_conv_convert)(const go_byte_conv_block *block, int type);
 
-/* Filter `i` of a block: its number among those of all convolutions, its zero point, and the integer to add to sums:
-   sum (x - zx) (w - zw) = sum x w - zx sum w - zw sum x + depth zx zw, of x and w as they were multiplied. */
+/* Filter `i` of a block: its index among the filters of all convolutions, its zero point, and the integer to add to
+   sums: sum (x - zx) (w - zw) = sum x w - zx sum w - zw sum x + depth zx zw, for the stored operands x and w. */
 typedef struct {
     int64_t number;
     int32_t zero, offset;
@@ -33,7 +34,7 @@ GO_INLINE go_byte_conv_filter go_byte_conv_filter_of(const go_byte_conv_block *b
     return (go_byte_conv_filter){f, zw, go_byte_conv_depth(c) * zx * zw - zx * b->w_sums[i]};
 }
 
-/* The exact integers of a vector of positions. */
+/* The exact integer sums at a vector of positions. */
 GO_INLINE i32_w go_byte_conv_exact(const go_byte_conv_block *b, const go_byte_conv_filter *f, const int32_t *sums,
                                    int64_t j) {
     const i32_w exact = load_i32_w(sums + j) + f->offset;
@@ -61,13 +62,13 @@ GO_INLINE void go_byte_conv_results(const go_byte_conv_block *b, int type) {
     }
 }
 
-/* Numbers of 32 bits between the sums of filters. */
+/* The distance between the sums of two filters, in 32-bit elements. */
 GO_INLINE int64_t go_byte_conv_step(const go_byte_conv *c) {
     return go_round_up((c->rows - 1) * c->length[1] + c->out[1], GO_CONV_WIDE) + 16;
 }
 
-/* A block of filters at a band of positions. `planes` is the input of the convolution, and `sums` has room for the sums
-   of one filter more. */
+/* Computes a block of filters at a band of positions. `planes` is the input of the convolution, and `sums` has space for
+   the sums of one additional filter. */
 GO_INLINE void go_byte_conv_band(const go_byte_conv *c, int64_t image, int64_t conv, int64_t block, int64_t band,
                                  const int32_t *planes, int32_t *sums, int type, go_byte_conv_convert convert,
                                  go_low_finish finish, void *run) {
@@ -104,7 +105,7 @@ GO_INLINE void go_byte_conv_part(go_byte_conv *c, int64_t index, int type, go_by
     }
     if (c->input) {
         const int64_t block = index % c->blocks, band = index / c->blocks % c->bands;
-        const int64_t at = index / c->blocks / c->bands; /* the convolution of an image */
+        const int64_t at = index / c->blocks / c->bands; /* index of the convolution within the image */
         const int32_t *const input = c->input + at * c->sets * set;
         go_byte_conv_band(c, at / c->convs, at % c->convs, block, band, input, sums, type, convert, finish, run);
     } else {

@@ -56,7 +56,7 @@
         go_byte_conv_tile_##kind(GO_BYTE_ROWS > count ? count : 1, w, x, offset, groups, c, c_step); \
         break;
 
-/* The number of rows of the next tile; `rows` remain. */
+/* The number of rows of the next tile, of the `rows` that remain. */
 GO_INLINE int go_byte_conv_rows(int64_t rows) {
     if (rows >= GO_BYTE_ROWS) return GO_BYTE_ROWS;
     return rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
@@ -68,7 +68,7 @@ GO_BYTE_CONV(quads, __attribute__((target("avx512vnni"))), go_dot_quads)
 #undef GO_BYTE_CONV
 #undef GO_CONV_CASE
 
-/* Sums of `rows` filters, at `points` positions; c_step is the distance of the sums of filters. */
+/* Sums of `rows` filters at `points` positions; c_step is the distance between the sums of two filters. */
 GO_INLINE void go_byte_conv_sums(const go_byte_conv *conv, int64_t rows, const char *w, const int32_t *x,
                                  int64_t points, int32_t *c, int64_t c_step) {
     const int64_t groups = conv->groups, *const offset = conv->offset;
@@ -98,7 +98,7 @@ GO_NOINLINE void go_byte_filters_pack_one(const void *from, int64_t filters, int
     const int64_t along = go_byte_along(channels, size), words = go_byte_words(channels, width, size);
     const int32_t shift = go_panel_shift(type, size);
     for (int64_t f = 0; f <= filters; f++) {
-        const int64_t block = f / GO_CONV_BLOCK * GO_CONV_BLOCK; /* tiles begin anew in each block */
+        const int64_t block = f / GO_CONV_BLOCK * GO_CONV_BLOCK; /* no tile spans two blocks */
         int64_t first = block, count = 1;
         const int64_t last = go_least(block + GO_CONV_BLOCK, filters);
         if (f < filters)

@@ -1,11 +1,11 @@
 /* The input of a convolution of bytes as planes of groups (byte_conv_plan.h). */
 
-/* Numbers of a row of the input with its padding, as far as groups contain them, and room for whole vectors. */
+/* The length of a padded row of the input, in bytes: all elements that groups contain, and space for whole vectors. */
 GO_INLINE int64_t go_byte_conv_line(const go_byte_conv *c) {
     return (c->length[1] - 1) * c->stride[1] + c->phases[1] + (c->along - 1) * c->dilation[1] + 2 * GO_LINE;
 }
 
-/* The memory of go_byte_conv_planes, in bytes. */
+/* The size of the buffer of go_byte_conv_planes, in bytes. */
 GO_INLINE size_t go_byte_conv_row_size(const go_byte_conv *c) {
     return (size_t)((c->along > 1 ? go_byte_conv_line(c) * 5 : c->in[1] * 4) + 2 * GO_LINE);
 }
@@ -14,7 +14,7 @@ GO_INLINE size_t go_byte_conv_row_size(const go_byte_conv *c) {
 GO_INLINE void go_every(const int32_t *from, int64_t step, int64_t count, int32_t *to) {
     int64_t x = 0;
     if (step == 2)
-        for (; x + LANES_w < count; x += LANES_w) { /* the last vector is not read whole */
+        for (; x + LANES_w < count; x += LANES_w) { /* a load of the last vector would read out of bounds */
             const f32_w low = load_f32_w((const float *)(from + 2 * x));
             store_f32_w((float *)(to + x), go_even(low, load_f32_w((const float *)(from + 2 * x) + LANES_w)));
         }
@@ -39,10 +39,10 @@ GO_INLINE void go_conv_groups(const go_byte_conv *c, const char *from, int size,
     }
 }
 
-/* A row of the planes of a set of `count` channels; `line` is the row of the input. */
+/* Writes a row of the planes of a set of `count` channels; `line` is the row of the input. */
 GO_INLINE void go_conv_row_of_channels(const go_byte_conv *c, const char *line, int64_t count, int32_t fill,
                                        int32_t *row, int32_t *to) {
-    const int direct = c->stride[1] == 1 && c->pad[1] + c->in[1] <= c->length[1]; /* rows are copied whole */
+    const int direct = c->stride[1] == 1 && c->pad[1] + c->in[1] <= c->length[1]; /* whole rows are copied */
     if (line != NULL) {
         int32_t *const groups = direct ? to + c->pad[1] : row;
         if (c->size == 4) go_conv_groups(c, line, 4, count, groups);
@@ -50,7 +50,7 @@ GO_INLINE void go_conv_row_of_channels(const go_byte_conv *c, const char *line, 
     }
     for (int64_t q = 0; q < c->phases[1]; q++, to += c->plane) {
         const int64_t before = c->pad[1] - q, step = c->stride[1], length = c->length[1];
-        int64_t first = before > 0 ? go_ceil_div(before, step) : 0; /* the elements of the input */
+        int64_t first = before > 0 ? go_ceil_div(before, step) : 0; /* up to stop: the input */
         int64_t stop = c->in[1] + before > 0 ? go_ceil_div(c->in[1] + before, step) : 0;
         stop = line != NULL ? go_least(stop, length) : 0;
         first = go_least(first, stop);
@@ -60,13 +60,13 @@ GO_INLINE void go_conv_row_of_channels(const go_byte_conv *c, const char *line, 
     }
 }
 
-/* The row of the input of row `i` of the planes of phase `p`, or NULL. */
+/* The row of the input for row `i` of the planes of phase `p`; NULL for padding. */
 GO_INLINE const char *go_conv_source(const go_byte_conv *c, const char *from, int64_t p, int64_t i) {
     const int64_t y = i * c->stride[0] + p - c->pad[0];
     return y >= 0 && y < c->in[0] ? from + y * c->in[1] : NULL;
 }
 
-/* The planes of a single channel: groups of adjacent taps. `line` has the zero points of the padding. */
+/* Writes the planes of a single channel: groups of adjacent taps. `line` is the buffer of a padded row. */
 GO_INLINE void go_conv_planes_of_taps(const go_byte_conv *c, const char *from, int32_t fill, char *line, int32_t *row,
                                       int32_t *to) {
     const int32_t shift = go_row_shift(c->x_type, c->size);
@@ -94,8 +94,8 @@ GO_INLINE void go_conv_planes_of_taps(const go_byte_conv *c, const char *from, i
 }
 
 #if GO_LEVEL == 4
-/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, and overwritten by the next.
-   They are not copied to a padded row before, because loads wait for several smaller stores. */
+/* The same for four adjacent taps and strides up to 2. Rows are written in whole vectors, whose excess the next row
+   overwrites. There is no copy in a padded row, because a load that spans several smaller stores stalls. */
 GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, int32_t fill, int32_t *to) {
     const __m512i one = _mm512_setr_epi32(0, 1, 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 3, 4, 0, 0);
     const __m512i two = _mm512_setr_epi32(0, 1, 2, 0, 2, 3, 4, 0, 4, 5, 6, 0, 6, 7, 8, 0);
@@ -126,7 +126,7 @@ GO_INLINE void go_conv_planes_of_quads(const go_byte_conv *c, const char *from, 
 }
 #endif
 
-/* The planes of one set of channels of a convolution of an image; `memory` has go_byte_conv_row_size bytes. */
+/* Writes the planes of one set of channels of a convolution; `memory` has go_byte_conv_row_size bytes. */
 GO_NOINLINE void go_byte_conv_planes(const go_byte_conv *c, int64_t image, int64_t conv, int64_t set, void *memory,
                                      int32_t *to) {
     const int64_t channel = (image * c->convs + conv) * c->channels + set * c->size;

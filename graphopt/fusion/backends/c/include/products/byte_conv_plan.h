@@ -1,31 +1,32 @@
-/* Convolutions of bytes in 2 dimensions, exact modulo 2^32, without a matrix of patches: the input becomes groups of
-   numbers (byte_tiles.h), padded with its zero point, one plane for each remainder of a position divided by the stride.
-   Then the positions of the output that a vector holds are adjacent in the input at each tap. Rows of positions are as
-   far apart as rows of planes, so that some positions beyond the end of a row are computed and dropped.
+/* Convolutions of bytes in 2 dimensions, exact modulo 2^32, without a matrix of patches. The input is padded with its
+   zero point and stored as groups of elements (byte_tiles.h), in one plane for each remainder of a position modulo the
+   stride. For each tap, the output positions of a vector then read adjacent groups. Rows of sums have the pitch of rows
+   of planes, so that some positions beyond the end of a row are computed and discarded.
 
-   A group has numbers of adjacent channels. If filters read a single channel, it has those of adjacent taps of a row.
+   A group consists of elements of adjacent channels. If filters read a single channel, it consists of adjacent taps of a
+   row.
 
-   In groups of four bytes, those of weights are signed, and those of the input unsigned. */
+   In groups of four bytes, the bytes of weights are signed, and the bytes of the input are unsigned. */
 enum {
-    GO_CONV_BLOCK = 4 * GO_BYTE_ROWS,    /* filters of a part */
-    GO_CONV_BAND = 512,                  /* positions of a part, if rows are short */
-    GO_CONV_PITCH = LANES_w / 4,         /* least distance of rows with gaps between them */
-    GO_CONV_WIDE = 2 * GO_BYTE_COLUMNS,  /* positions that are computed at once, at most */
-    GO_CONV_PLANES = 1 << 14,            /* groups of the planes of a part that prepares its own */
-    GO_CONV_FEW = 4                      /* filters of a convolution for which a part prepares its own planes */
+    GO_CONV_BLOCK = 4 * GO_BYTE_ROWS,    /* filters of a work item */
+    GO_CONV_BAND = 512,                  /* positions of a work item, if rows are short */
+    GO_CONV_PITCH = LANES_w / 4,         /* minimum pitch of rows with gaps between them */
+    GO_CONV_WIDE = 2 * GO_BYTE_COLUMNS,  /* maximum number of positions of a tile */
+    GO_CONV_PLANES = 1 << 14,            /* groups of planes of a work item that prepares its own */
+    GO_CONV_FEW = 4                      /* maximum filters of a convolution whose work items do so */
 };
 
-/* The adjacent taps of a group of `size` numbers, and the groups of a filter's row, and of a filter. */
+/* The number of adjacent taps in a group of `size` elements, of groups in a row of a filter, and of sets of channels. */
 GO_INLINE int64_t go_byte_along(int64_t channels, int size) { return channels == 1 ? size : 1; }
 GO_INLINE int64_t go_byte_words(int64_t channels, int64_t taps, int size) {
     return go_ceil_div(taps, go_byte_along(channels, size));
 }
 GO_INLINE int64_t go_byte_sets(int64_t channels, int size) { return go_ceil_div(channels, size); }
 
-/* Packed weights, for each convolution: for each tile, its filters, group by group; then a filter of ones; the sums of
-   filters, and their sums of squares. The number of groups is that of a filter. */
+/* Packed weights of each convolution: the filters of each tile, group by group; then a filter of ones, the sums of the
+   filters, and their sums of squares. `groups` is the number of groups of a filter. */
 typedef struct {
-    int64_t groups, ones, sums, squares, whole; /* positions in numbers of 32 bits, and the size of a convolution */
+    int64_t groups, ones, sums, squares, whole; /* offsets, and the size of a convolution, in 32-bit elements */
 } go_byte_filters;
 
 GO_INLINE go_byte_filters go_byte_filters_of(int64_t filters, int64_t channels, int64_t height, int64_t width) {
@@ -38,23 +39,23 @@ GO_INLINE go_byte_filters go_byte_filters_of(int64_t filters, int64_t channels, 
 typedef struct {
     int x_type, w_type, type;
     const void *x, *packed;
-    const void *x_zero, *w_zeros, *zero; /* numbers of these types, `zero` of the result; NULL for 0 */
+    const void *x_zero, *w_zeros, *zero; /* elements of these types, `zero` of the result; NULL for 0 */
     const float *x_scale, *w_scales, *scale;
     int w_zeros_vary, w_scales_vary;     /* whether there is one for each filter */
     const int32_t *bias;                 /* of each filter, or NULL */
-    int64_t batch, convs;                /* images, and convolutions of an image, by the attribute group */
+    int64_t batch, convs;                /* images, and convolutions per image: the attribute group */
     int64_t channels, filters;           /* of each convolution */
     int64_t in[2], out[2], kernel[2], stride[2], dilation[2], pad[2];
-    int size;                            /* numbers of a group */
+    int size;                            /* elements of a group */
     int64_t along;                       /* adjacent taps of a group */
-    int64_t sets, groups;                /* of channels, and of products of a sum */
+    int64_t sets, groups;                /* numbers of sets of channels, and of groups of a sum */
     go_byte_filters layout;              /* of `packed` */
-    int64_t phases[2], length[2], plane; /* of the planes of a set; their elements are groups */
-    int32_t *input;                      /* planes of each image, convolution and set; or NULL */
-    int64_t together;                    /* convolutions of a part, which prepares their planes if `input` is NULL */
-    int64_t *offset;                     /* of each group of a sum, in elements */
+    int64_t phases[2], length[2], plane; /* of the planes of a set, in groups */
+    int32_t *input;                      /* planes of each image, convolution and set, or NULL */
+    int64_t together;                    /* convolutions per work item, which prepares their planes if `input` is NULL */
+    int64_t *offset;                     /* of each group of a sum, in 32-bit elements */
     int subtracts;                       /* whether sums of inputs are subtracted */
-    int64_t rows, bands, blocks;         /* rows of a part, and numbers of parts */
+    int64_t rows, bands, blocks;         /* rows of a band, and numbers of bands and of blocks */
     int failed;
 } go_byte_conv;
 
@@ -66,10 +67,10 @@ GO_INLINE void go_byte_conv_axis(go_byte_conv *c, int axis, int64_t in, int64_t 
     c->pad[axis] = go_conv_pad(in, c->out[axis], kernel, stride, dilation, before, same);
 }
 
-/* Groups of the planes of a set of channels. */
+/* The number of groups in the planes of a set of channels. */
 GO_INLINE int64_t go_byte_conv_set(const go_byte_conv *c) { return c->phases[0] * c->phases[1] * c->plane; }
 
-/* Joins rows that are next to each other in memory, for filters of a single tap, so that vectors are full. */
+/* Merges rows that are adjacent in memory, for filters of a single tap, so that vectors are full. */
 GO_INLINE void go_byte_conv_join(go_byte_conv *c) {
     int is_same = 1;
     for (int i = 0; i < 2; i++)
@@ -82,7 +83,7 @@ GO_INLINE void go_byte_conv_join(go_byte_conv *c) {
         }
 }
 
-/* Plans a convolution whose axes are set; returns whether there is memory. */
+/* Plans a convolution whose axes are set; returns 0 if an allocation fails. */
 GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
     go_byte_conv_join(c);
     c->size = go_group_size();
@@ -96,7 +97,7 @@ GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
         c->phases[i] = go_least(c->stride[i], reach + 1);
         c->length[i] = c->out[i] + reach / c->stride[i];
     }
-    /* Bytes of the first row, written as a whole vector, are not to overwrite the sums of the second. */
+    /* A whole vector of results of the first row must not overwrite the sums of the second row. */
     if (c->length[1] > c->out[1] && c->length[1] < GO_CONV_PITCH) c->length[1] = GO_CONV_PITCH;
     c->plane = c->length[0] * c->length[1];
     c->rows = go_least(c->out[0], c->length[1] < GO_CONV_BAND ? GO_CONV_BAND / c->length[1] : 1);
@@ -120,7 +121,7 @@ GO_NOINLINE int go_byte_conv_plan(go_byte_conv *c) {
     return 1;
 }
 
-/* Numbers of sets of planes that are prepared before all parts, and of parts. */
+/* The numbers of sets of planes that are prepared before all work items, and of work items. */
 GO_INLINE int64_t go_byte_conv_inputs(const go_byte_conv *c) { return c->input ? c->batch * c->convs * c->sets : 0; }
 GO_INLINE int64_t go_byte_conv_parts(const go_byte_conv *c) {
     const int64_t parts = c->batch * go_ceil_div(c->convs, c->together);

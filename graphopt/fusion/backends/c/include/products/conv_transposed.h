@@ -281,7 +281,7 @@ GO_INLINE void go_transposed_chunk(go_transposed *t, size_t chunk, void (*finish
     free(rows);
 }
 
-/* The result of an empty input, with `filters` of the convolution of a group: the bias. */
+/* Writes the result for an empty input: the bias. */
 GO_INLINE void go_transposed_nothing(const go_transposed *t, void (*finish)(void *, int64_t, int64_t, const void *),
                                      void *data) {
     enum { COUNT = 4 * LANES_w };

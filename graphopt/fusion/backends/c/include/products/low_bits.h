@@ -32,7 +32,7 @@ typedef struct {
     int64_t first_row, rows, first_column, columns;
     int64_t depth, block; /* products of an element, and of those that are added before another sum begins */
     int64_t at, stride;   /* position of the product's first element in the result, and of the next row */
-    const float *initial; /* of each column of the part, to which products are added; or NULL */
+    const float *initial; /* initial value of the sum of each column of the part, or NULL */
 } go_low_part;
 
 /* Parts of a product of `rows` and `columns`. */

@@ -14,7 +14,7 @@ typedef struct {
     const void *b_zeros;                  /* of each column; NULL if all are b_zero */
     int is_turned;                        /* whether b is [columns, depth] */
     go_bias bias;                         /* of each column */
-    go_quantizer bounds;                  /* of a quantized result */
+    go_quantizer bounds;                  /* bounds of a quantized result */
     const void *packed;                   /* b for vnni.h, or NULL */
     int64_t batch;                        /* of the part that is computed */
 } go_quantized;

@@ -1,27 +1,27 @@
-/* Convolutions of dequantized operands whose result is quantized: dequantize, convolve, add the bias, bound, quantize.
+/* Convolutions of dequantized operands with a quantized result: dequantize, convolve, add the bias, clamp, quantize.
 
    The result has the bits of those operators in single precision, with products added in the order of onnxruntime
-   (low_bits.h). It is computed on integers, except for elements whose exact value is so close to the middle of two
-   quantized numbers that the rounding of sums decides (vnni.h has the margin). */
+   (low_bits.h). It is computed on integers, except for elements whose exact value is so close to the midpoint of two
+   quantized values that the rounding of sums decides (vnni.h has the margin). */
 enum {
-    GO_CONV_NORMS = 64,   /* products of a sum from which on the norms of inputs are computed rather than bounded */
-    GO_CONV_ELEMENTS = 8, /* sums in single precision that are computed at once */
-    GO_CONV_TERMS = 128   /* products whose operands are dequantized at once: a divisor of blocks, except of the last */
+    GO_CONV_NORMS = 64,   /* minimum products of a sum for which norms of inputs are computed instead of bounded */
+    GO_CONV_ELEMENTS = 8, /* sums in single precision that are computed together */
+    GO_CONV_TERMS = 128   /* products whose operands are dequantized together: a divisor of all blocks but the last */
 };
 
 typedef struct {
     go_byte_conv c;             /* without bias */
-    const void *weights;        /* as given */
+    const void *weights;        /* not packed */
     go_bias bias;               /* of each filter */
-    float low, high;            /* bounds of the result before it is quantized */
+    float low, high;            /* bounds of the result before quantization */
     go_quantizer bounds;        /* with the same bounds */
-    int64_t block;              /* products that are added before another sum begins */
-    float reach, norm;          /* margin in units of norms and scales, and the largest norm of inputs */
-    float *norms;               /* of the inputs at each position of an image and convolution; or NULL */
-    float x_values[256];        /* dequantized inputs by their bytes */
+    int64_t block;              /* products of a partial sum */
+    float reach, norm;          /* margin in units of norms and scales, and an upper bound of norms */
+    float *norms;               /* of the inputs at each position of each convolution, or NULL */
+    float x_values[256];        /* dequantized inputs, indexed by their bytes */
 } go_quantized_conv;
 
-/* Plans a convolution whose axes are set; returns whether there is memory. */
+/* Plans a convolution whose axes are set; returns 0 if an allocation fails. */
 GO_NOINLINE int go_quantized_conv_plan(go_quantized_conv *p) {
     go_byte_conv *const c = &p->c;
     if (!go_byte_conv_plan(c)) return 0;
@@ -42,12 +42,12 @@ GO_NOINLINE int go_quantized_conv_plan(go_quantized_conv *p) {
     return p->norms != NULL;
 }
 
-/* The position in `norms` of row `row` of a convolution of an image. */
+/* The index in `norms` of row `row` of a convolution of an image. */
 GO_INLINE int64_t go_quantized_conv_row(const go_byte_conv *c, int64_t image, int64_t conv, int64_t row) {
     return ((image * c->convs + conv) * c->out[0] + row) * c->length[1];
 }
 
-/* Norms of a band of a convolution of an image, after its input: parts for go_parallel. */
+/* The number of bands whose norms are computed after the planes of the input, by go_parallel. */
 GO_INLINE int64_t go_quantized_conv_bands(const go_quantized_conv *p) {
     return p->norms ? p->c.batch * p->c.convs * p->c.bands : 0;
 }
@@ -75,7 +75,7 @@ GO_NOINLINE void go_quantized_conv_norms(void *product, size_t index) {
             if (c->size == 4) squares = go_dot_pairs(go_dot_pairs(squares, even, even), odd, odd);
             else squares = go_dot_pairs(squares, group, group);
         }
-        /* sum (x - zx)^2; at least that, as groups at the border may have zero points beyond the last channel */
+        /* at least sum (x - zx)^2: groups of the padding may have zero points beyond the last channel */
         const f32_w norms = sqrt_w(i32_to_f32_w(squares - 2 * zx * load_i32_w(sums + j) + depth * zx * zx));
         if (j + LANES_w <= points) store_f32_w(to + j, norms);
         else store_part_f32_w(to + j, norms, (int)(points - j));
@@ -92,7 +92,7 @@ typedef struct {
     int count;
 } go_conv_elements;
 
-/* a b + c as rounded by products of floats at this level */
+/* a b + c with the rounding of float products at this level. */
 GO_INLINE float go_multiply_add(float a, float b, float c) {
 #if GO_LEVEL == 2
     return a * b + c;
@@ -101,7 +101,7 @@ GO_INLINE float go_multiply_add(float a, float b, float c) {
 #endif
 }
 
-/* The position in a plane of the input of a tap of an element, or -1 for padding. */
+/* The index in a plane of the input for a tap of an element, or -1 for padding. */
 GO_INLINE int64_t go_conv_tap(const go_conv_elements *each, int at, int64_t y, int64_t x) {
     const go_byte_conv *const c = &each->product->c;
     const int64_t row = each->top[at] + y * c->dilation[0], column = each->left[at] + x * c->dilation[1];
@@ -109,7 +109,7 @@ GO_INLINE int64_t go_conv_tap(const go_conv_elements *each, int at, int64_t y, i
     return inside ? row * c->in[1] + column : -1;
 }
 
-/* Dequantized inputs of an element, for `count` products from the product `first` on. */
+/* Dequantizes the inputs of an element, for `count` products from product `first` on. */
 GO_NOINLINE void go_conv_inputs(const go_conv_elements *each, int at, int64_t first, int64_t count, float *to) {
     const go_quantized_conv *const p = each->product;
     const int64_t height = p->c.kernel[0], width = p->c.kernel[1], taps = height * width;
@@ -126,7 +126,7 @@ GO_NOINLINE void go_conv_inputs(const go_conv_elements *each, int at, int64_t fi
     }
 }
 
-/* Dequantized weights of a filter in the same way. */
+/* Dequantizes the weights of a filter in the same way. */
 GO_NOINLINE void go_conv_weights(const go_quantized_conv *p, int64_t filter, int64_t first, int64_t count, float *to) {
     const go_byte_conv *const c = &p->c;
     const char *const from = (const char *)p->weights + filter * go_byte_conv_depth(c) + first;
@@ -138,7 +138,7 @@ GO_NOINLINE void go_conv_weights(const go_quantized_conv *p, int64_t filter, int
     }
 }
 
-/* Computes the elements, of which there are `lanes` at most and one at least. */
+/* Computes the elements, at least one and at most `lanes`. */
 GO_INLINE void go_quantize_conv_lanes(const go_conv_elements *each, const int lanes) {
     const go_quantized_conv *const p = each->product;
     const int64_t depth = go_byte_conv_depth(&p->c);
@@ -170,7 +170,7 @@ GO_NOINLINE void go_quantize_conv_elements(go_conv_elements *each) {
     each->count = 0;
 }
 
-/* The lanes in which an element of `a` exceeds that of `b`, or one is NaN, as bits. */
+/* The lanes in which a > b or either is NaN, as a bit mask. */
 GO_INLINE unsigned go_exceeds(f32_w a, f32_w b) {
 #if GO_LEVEL == 4
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NLE_UQ);
@@ -186,7 +186,7 @@ GO_INLINE unsigned go_exceeds(f32_w a, f32_w b) {
 #endif
 }
 
-/* Adds the elements of a filter whose lanes are in `near`; the first lane is position `j` of the block. */
+/* Adds the elements of a filter whose lanes are set in `near`; the first lane is position `j` of the block. */
 GO_NOINLINE void go_conv_add_elements(go_conv_elements *each, const go_byte_conv_block *b, int64_t filter, int64_t j,
                                       unsigned near, int8_t *to) {
     const go_byte_conv *const c = b->conv;
@@ -218,7 +218,7 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
         const float bias = go_bias_at(&p->bias, f.number) / c->scale[0];
         const int32_t square = b->w_squares[i] - f.zero * (2 * b->w_sums[i] - go_byte_conv_depth(c) * f.zero);
         const float reach = __builtin_fabsf(p->reach * __builtin_sqrtf((float)square) * scale);
-        /* Besides, roundings move numbers that are not bounded by 8 units of them and of their parts. */
+        /* In addition, the rounding error of unclamped values is at most 8 units of the value and of its terms. */
         float certain = 0.5f - (256 + 2 * __builtin_fabsf(bias)) * 0x1p-21f - (norms ? 0 : p->norm * reach);
         if (!(__builtin_fabsf(factor) <= GO_MOST_SCALE)) certain = -1; /* sums may be NaN */
         for (int64_t row = 0; row < b->rows; row++)
@@ -228,7 +228,7 @@ GO_INLINE void go_quantized_conv_results(const go_byte_conv_block *b, int type) 
                 const f32_w bounded = go_bounded(&q, y), rounded = round_even_w(bounded);
                 f32_w most = splat_f32_w(certain);
                 if (norms) most = fma_w(load_f32_w(norms + from), splat_f32_w(-reach), most);
-                int8_t *const to = (int8_t *)values + at; /* behind what is still read */
+                int8_t *const to = (int8_t *)values + at; /* this overwrites only sums that were read before */
                 store_i8_w(to, i32_to_i8_w(go_whole(&q, rounded)));
                 unsigned near = go_exceeds(abs_f32_w(bounded - rounded), most);
                 if (__builtin_expect(near == 0, 1)) continue;

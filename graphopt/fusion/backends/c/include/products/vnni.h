@@ -38,7 +38,7 @@ GO_INLINE __m512i go_integers_quads(const char *from, int64_t columns, int64_t r
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/* The same for columns whose rows are next to each other, `depth` bytes apart. */
+/* The same for a transposed B: the rows of a column are adjacent, and columns are `depth` bytes apart. */
 GO_INLINE __m512i go_integers_turned_quads(const char *from, int64_t depth, int64_t rows, int64_t count) {
     int32_t quads[16] = {0};
     for (int64_t j = 0; j < 16 && j < count; j++) {
@@ -257,7 +257,7 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
     const int64_t block = go_low_depth(p.columns, p.depth) < p.depth ? go_low_depth(p.columns, p.depth) : p.depth;
     const float roots = 1.5f * __builtin_sqrtf((float)block) + 2 * __builtin_sqrtf((float)p.depth / (float)block);
     const float reach = (2 + roots) * 0x1p-24f;
-    /* Roundings of numbers that are not products; sums of blocks are added to the bias. */
+    /* Rounding errors of values other than products; sums of blocks are added to the bias. */
     const float of_bias = 0x1p-21f + 2 * __builtin_sqrtf((float)p.depth / (float)block) * 0x1p-24f;
     go_elements uncertain;
     go_begin_elements(&uncertain, &p, packed);
@@ -281,7 +281,7 @@ GO_NOINLINE int go_quantized_integers(const go_quantized *product, int64_t index
             const f32_w bounded = go_bounded(&q, x + add), whole = round_even_w(bounded);
             const f32_w margin = load_f32_w(b_norms + j) * (reach * row_norms[i]) * scale + abs_f32_w(x) * 0x1p-21f +
                                  abs_f32_w(add) * of_bias;
-            /* The opposites of comparisons are true for NaN. */
+            /* Negated comparisons are true for NaN. */
             const i32_w near = ~(0.5f - abs_f32_w(bounded - whole) >= abs_f32_w(margin)) | ~(factor <= GO_MOST_SCALE);
             unsigned mask = (unsigned)_mm512_movepi32_mask((__m512i)near) & (unsigned)((1ull << left) - 1);
             int8_t *const to = (int8_t *)values + j; /* behind what is still read */
