@@ -55,7 +55,7 @@ TARGETS = (*map(Target, ARCHITECTURES), Target(ARCHITECTURES[-1], ptx=True))
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a device function: registers, and bytes of local memory per thread and shared memory."""
+    """The resources of a device function: registers, and bytes of local memory and of shared memory."""
 
     registers: int
     stack: int

@@ -137,7 +137,7 @@ def _contiguous_stores(nest: CollapsedNest) -> CollapsedNest:
 
 
 def _transposed_loop(nest: CollapsedNest) -> int | None:
-    """The loop over adjacent elements of a load that is strided in the last loop; None if tiles are slower."""
+    """The loop over adjacent elements of a load that is strided in the last loop, if tiles are faster."""
     if nest.stores[0].access.strides[-1] != ONE or not _is_long(nest, len(nest.loops) - 1):
         return None
     for place in nest.loads.values():

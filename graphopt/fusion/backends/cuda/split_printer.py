@@ -137,7 +137,7 @@ class PartPrinter(SplitPrinter):
 
 
 class TotalPrinter(SplitPrinter):
-    """The second pass: combines the results of the parts; after the last stage, stores the results of rows."""
+    """The second pass: combines the results of the parts; after the last stage, stores rows."""
 
     @property
     def grid(self) -> GridDim:
