@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ahead_of_time,
         bailouts,
         constants,
+        explanation,
         gradients,
         native_kernels,
         optimization,
@@ -95,7 +96,7 @@ class Compiler(Environment):
         super().__init__(settings, **options)
 
     optimize = _method(lambda: module.optimization.optimize)
-    explain = _method(lambda: module.optimization.explain)
+    explain = _method(lambda: module.explanation.explain)
     lineage = _method(lambda: module.optimization.lineage)
     verify = _method(lambda: module.run_and_compare.verify)
     compare = _method(lambda: module.run_and_compare.compare)

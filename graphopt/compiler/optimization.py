@@ -1,4 +1,4 @@
-"""Optimize a model, and explain which nodes are fused."""
+"""Optimize a model, and read the lineage of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
 from graphopt.compiler.check_shared_buffers import SharedBufferCheck
@@ -18,7 +18,7 @@ from graphopt.compiler.record_settings import record_of, write_record
 from graphopt.custom_rules import left_out
 from graphopt.device_hints.model_hints import model_hints
 from graphopt.diagnostics import record, tracer
-from graphopt.errors import InvalidModel, NotFused, PassFailed, RuntimeFailure, UsageError, VerificationFailed
+from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.lineage import KEY, Lineage, Recorder
 from graphopt.instrument.report import Report
@@ -26,8 +26,8 @@ from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, placement, save, to_proto
 from graphopt.ops import graphopt_operators
 from graphopt.optimization_attempt import Attempt, prepare
-from graphopt.optimize_options import ExplainOptions, OptimizeOptions
-from graphopt.ort.devices import CPU, Device
+from graphopt.optimize_options import OptimizeOptions
+from graphopt.ort.devices import CPU
 from graphopt.ort.gpu_properties import gpu_properties
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from graphopt.debug.culprit import Culprit
     from graphopt.fusion.kernel_library import Libraries
-    from graphopt.rewrite.fusion_explanation import Explanation
     from graphopt.verification.verdict import Verdict
 
 #: Limit on the estimated time of runs, as a share of the limit on the time of verification, which should
@@ -385,71 +384,3 @@ def _stated_assumptions(attempt: Attempt) -> list[str]:
     if facts:
         found.append(f"relies on {', '.join(facts)}: may be wrong for other sizes")
     return found
-
-
-@checked
-def explain(
-    env: Environment,
-    model: ModelLike,
-    patterns: Sequence[str] = (),
-    *,
-    node: str | None = None,
-    fuser: Literal["builtin", "native"] = "builtin",
-    check: bool = False,
-    **options: Unpack[ExplainOptions],
-) -> Explanation:
-    """Explain which nodes ``-O3`` puts into fused operators, and the reasons why other nodes are not fused.
-
-    >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
-    'the mask is the same for all keys'
-
-    Args:
-        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
-        patterns: only rules of these names or families.
-        node: only this node of the model, or the nodes in this scope.
-        fuser: ``native`` also explains the groups of native kernels, under the pattern ``fuse-groups``.
-        check: compare the placement with that of a session, which requires the device.
-        portable, skip, exact, fast_math, dims, dim_ranges, dim_relations, target_opset: as for
-            :func:`optimize`.
-        device: the device for the result, available or not; it determines which operators are faster.
-
-    Raises:
-        UsageError: no node or pattern has the name, or ``check`` is for the CPU.
-        RuntimeFailure: ``check`` requires a device that can't be used.
-    """
-    from graphopt.debug.explain_fusions import explain_fusions
-
-    env = env.having(options)
-    device = _device_to_check(env) if check else env.target
-    env = env.without("fuser").having({"pipeline": "", "device": device})
-    candidate, _, _ = env.working_copy(model)
-    attempt = prepare(env.settings, **env.given).on(candidate)
-    return explain_fusions(
-        candidate,
-        attempt.options,
-        patterns,
-        node=node,
-        before=attempt.pipeline.steps,
-        native=fuser == "native",
-        check=check,
-    )
-
-
-def _device_to_check(env: Environment) -> Device:
-    """The device of the session that :func:`explain` compares the predicted placement with.
-
-    Raises:
-        UsageError: it is the CPU.
-        RuntimeFailure: it can't be used.
-    """
-    try:
-        device = env.device
-    except RuntimeFailure as failure:
-        hint = "without --check, the prediction requires no GPU; graphopt doctor has details"
-        raise RuntimeFailure(failure.message, hint=hint) from failure
-    if device.capabilities.is_host:
-        raise UsageError(
-            "a session on the CPU has one memory, and no placement to check",
-            hint="use --device cuda on a machine with CUDA, or omit --check",
-        )
-    return device

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -148,6 +150,17 @@ def test_nothing_changes_on_the_cpu(name: str) -> None:
     expected = ops(result)
     run_pipeline(result, "promote-types")
     assert ops(result) == expected
+
+
+def test_runs_for_the_cpu_import_no_placement() -> None:
+    code = (
+        "import sys, graphopt, onnx.parser\n"
+        "text = '<ir_version: 8, opset_import: [\"\": 17]> g (float[N] x) => (float[N] y) { y = Neg(x) }'\n"
+        "graphopt.optimize(onnx.parser.parse_model(text), pipeline='promote-types', device='cpu', verify=False)\n"
+        "print([name for name in sys.modules if name.startswith('graphopt.placement')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_bodies_are_promoted() -> None:

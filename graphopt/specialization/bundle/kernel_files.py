@@ -6,8 +6,10 @@ import platform
 import sys
 from pathlib import Path
 
-from graphopt.ort.devices import CPU
-from graphopt.specialization.bundle.manifest import KernelFile
+from graphopt.fusion.kernel_library import Libraries
+from graphopt.ort.devices import CPU, Device
+from graphopt.specialization.bundle.file_snapshot import BundleFiles
+from graphopt.specialization.bundle.manifest import KernelFile, Manifest
 from graphopt.util.lazy_dataclass import dataclass
 
 #: x86-64 levels of kernels, by the names of psABI levels.
@@ -69,3 +71,10 @@ class BundleKernels:
     def entries(self) -> tuple[KernelFile, ...]:
         """The entries of the manifest."""
         return tuple(KernelFile(name, self.device, machine(), self.cpu_level) for name in self.files)
+
+
+def own_libraries(manifest: Manifest, files: BundleFiles, device: Device, cpu_level: int | None) -> Libraries:
+    """The libraries in a bundle for ``device``, which are code: for trusted bundles only."""
+    own = [library.file for library in manifest.kernels if library.device == device.kind]
+    paths = tuple(str(files.use(file, lambda path: path.absolute())) for file in own)
+    return Libraries(paths, cpu_level=cpu_level)

@@ -29,7 +29,8 @@ from graphopt.specialization.bundle.check_target import (
     with_remedy,
 )
 from graphopt.specialization.bundle.file_snapshot import BundleFiles
-from graphopt.specialization.bundle.manifest import BundleTarget, Manifest
+from graphopt.specialization.bundle.kernel_files import own_libraries
+from graphopt.specialization.bundle.manifest import Manifest
 from graphopt.specialization.bundle.names import GENERAL_NAME, MANIFEST, bundle_at
 from graphopt.specialization.bundle.optimized_file import optimized_file
 from graphopt.specialization.bundle.prepacked_weights import prepacked
@@ -135,7 +136,10 @@ class Bundle:
         self._ready: list[VariantSession | None] = [None] * len(self._names)
         self._lock = ForkSafeLock()
         if check_target and self.manifest.target is not None:
-            self._check_target(self.manifest.target)
+            assert self.device.kind  # first, because the errors about the device name the remedy
+            check_kernels(self.manifest.target)
+            if is_older_runtime(self.manifest.target):
+                self.session(GENERAL_NAME)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its sessions, which are created on demand."""
@@ -279,9 +283,7 @@ class Bundle:
             return Libraries()
         if not self._trusted or not self.manifest.kernels:
             return Toolchain(self._settings, self.device).libraries(self._files.use(file, ir.load))
-        own = [library.file for library in self.manifest.kernels if library.device == self.device.kind]
-        paths = tuple(str(self._files.use(file, lambda path: path.absolute())) for file in own)
-        return Libraries(paths, cpu_level=self._settings.cpu_level)
+        return own_libraries(self.manifest, self._files, self.device, self._settings.cpu_level)
 
     def path(self, name: str) -> Path:
         """The file of a variant; raises UsageError if the variant does not exist."""
@@ -319,13 +321,6 @@ class Bundle:
         if remark is not None and self.manifest.target is not None:
             self.remarks.append(remark)
         return device.having(self._cuda_options).having(self._settings.cuda_options)
-
-    def _check_target(self, target: BundleTarget) -> None:
-        """Check that this machine fits ``target``, with one error for a mismatch."""
-        assert self.device.kind
-        check_kernels(target)
-        if is_older_runtime(target):
-            self.session(GENERAL_NAME)
 
     def _number(self, name: str) -> int:
         if name not in self._names:

@@ -6,6 +6,7 @@ current point of the outer loops. Positions have the type ``GO_INDEX``, i32 or i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,7 +51,7 @@ class NumberedAccess:
         return MEMORY[self.memory]
 
 
-class PointPrinter:
+class PointPrinter(ABC):
     """Prints statements of points, and the types and sizes that they use."""
 
     def __init__(self, kernel: Kernel, schedule: GridSchedule) -> None:
@@ -76,13 +77,13 @@ class PointPrinter:
         return NumberedAccess(number, place, memory, written, wide)
 
     @property
+    @abstractmethod
     def grid(self) -> GridDim:
         """The number of blocks of the function."""
-        raise NotImplementedError
 
+    @abstractmethod
     def print(self) -> None:
         """Print the statements of the function."""
-        raise NotImplementedError
 
     @property
     def accesses(self) -> list[NumberedAccess]:
@@ -208,13 +209,7 @@ class PointPrinter:
     def point(self, stage: Stage, totals: dict[int, str], inside: str) -> None:
         """The code of one point; ``inside`` is the condition that it exists, if any."""
         guard = f"if ({inside}) " if inside else ""
-        for index in stage.reloads:
-            self.values[index] = Value(self.spill_place(index), self.nest.body[index].element)
-            self.define(index, self.values[index])
-        for index in stage.body:
-            self.instruction(index, inside)
-        for index in stage.spills:
-            self.line(f"{guard}{self.spill_place(index)} = {self.values[index].code};")
+        self.evaluate(stage, inside, guard)
         for index in stage.reductions:
             self.accumulate(index, totals[index], self._argument(index), guard)
         for index in stage.stores:
@@ -225,9 +220,10 @@ class PointPrinter:
         """The element types of scratch buffers, by index."""
         return {}
 
-    def spill_place(self, index: int) -> str:
-        """The element of a buffer at the current point."""
-        raise NotImplementedError
+    def evaluate(self, stage: Stage, inside: str, guard: str) -> None:
+        """The instructions of a stage at a point; ``guard`` precedes statements that write."""
+        for index in stage.body:
+            self.instruction(index, inside)
 
     def compute(self, indices: Iterable[int]) -> None:
         """Instructions that are invariant in the inner loops."""

@@ -89,7 +89,16 @@ class RowPrinter(PointPrinter):
             dims = [*lengths, plan.points] if self.is_columns else [plan.points, *lengths]
             self.share(MEMORY[self.nest.body[index].element], f"kept{index}", *dims)
 
-    def spill_place(self, index: int) -> str:
+    def evaluate(self, stage: Stage, inside: str, guard: str) -> None:
+        """The instructions of a stage at a point, between the reads and the writes of spilled values."""
+        for index in stage.reloads:
+            self.define(index, Value(self._spill_place(index), self.nest.body[index].element))
+        super().evaluate(stage, inside, guard)
+        for index in stage.spills:
+            self.line(f"{guard}{self._spill_place(index)} = {self.values[index].code};")
+
+    def _spill_place(self, index: int) -> str:
+        """The element of a buffer at the current point."""
         plan = self.schedule
         place = "".join(f"[i{loop}]" for loop in plan.inner)
         return f"kept{index}{place}[row]" if self.is_columns else f"kept{index}[row]{place}"
