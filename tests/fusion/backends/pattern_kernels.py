@@ -25,11 +25,13 @@ def step(op: str, *args: int, element: Element = F32) -> Instruction:
     return Instruction(op, element, args)
 
 
-def load(port: int) -> Instruction:
-    return Instruction("load", F32, access=Access(port, (M, ONE)))
+def load(port: int, columns: Size = M) -> Instruction:
+    """An element of a matrix."""
+    return Instruction("load", F32, access=Access(port, (columns, ONE)))
 
 
 def kernel(name: str, inputs: int, body: list[Instruction], reduced: bool = False) -> Kernel:
+    """A kernel of N × M matrices, in place."""
     port = Port(F32, (N, M))
     return Kernel(
         name,

@@ -88,23 +88,23 @@ class EpiloguePrinter(PointPrinter):
     def _rows(self) -> list[str]:
         plan = self.schedule
         extent = self.extent(plan.vector)
-        with self._block("while (count > 0)"):
-            self._line(f"const int64_t length = {extent} - first < count ? {extent} - first : count;")
+        with self.block("while (count > 0)"):
+            self.line(f"const int64_t length = {extent} - first < count ? {extent} - first : count;")
             self._start_row()
             (stage,) = plan.stage_plan.stages
             self._compute(stage.before, 1, None)
             if stage.stores:
-                self._line("int64_t x = 0;")
-                with self._block(f"for (; x + {self.lanes} <= length; x += {self.lanes})"):
+                self.line("int64_t x = 0;")
+                with self.block(f"for (; x + {self.lanes} <= length; x += {self.lanes})"):
                     self._point(stage, {}, 1, None)
-                with self._block("if (x < length)"):
-                    self._line("const int m = (int)(length - x);")
+                with self.block("if (x < length)"):
+                    self.line("const int m = (int)(length - x);")
                     self._point(stage, {}, 1, "m")
             for index in plan.stage_plan.stores:  # of a result with one element
                 self._store_once(index, 1, None)
-            self._line("count -= length;")
-            self._line("result += length;")
-            self._line("first = 0;")
+            self.line("count -= length;")
+            self.line("result += length;")
+            self.line("first = 0;")
             self._next_row()
         return self.lines
 
@@ -120,20 +120,20 @@ class EpiloguePrinter(PointPrinter):
                 if place.strides[loop].factor:
                     terms.append(scaled(counter, self.sizes.c(place.strides[loop])))
             const = "" if written else "const "
-            self._line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
+            self.line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
             self.pointers[number] = f"p{number}"
 
     def _next_row(self) -> None:
         """Advance the counters of the outer loops, the last one first."""
         blocks = 0
         for loop in reversed(self.schedule.outer):
-            self._line(f"if (++i{loop} == {self.extent(loop)}) {{")
+            self.line(f"if (++i{loop} == {self.extent(loop)}) {{")
             self.depth += 1
-            self._line(f"i{loop} = 0;")
+            self.line(f"i{loop} = 0;")
             blocks += 1
         for _ in range(blocks):
             self.depth -= 1
-            self._line("}")
+            self.line("}")
 
     def prepare(self) -> str:
         """``static int NAME_prepare(go_call *call, NAME_run *run, const int64_t *const *dims)``.

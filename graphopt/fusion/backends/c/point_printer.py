@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from graphopt.fusion.backends.c.expressions import Value, VectorExpressions
 from graphopt.fusion.backends.c.schedule import Schedule, lanes
 from graphopt.fusion.backends.c.size_variables import SizeVariables
+from graphopt.fusion.backends.c.statement_printer import StatementPrinter
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.instructions import COSTLY, OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel
@@ -21,17 +20,16 @@ C_TYPES = {
 }  # fmt: skip
 
 
-class PointPrinter:
+class PointPrinter(StatementPrinter):
     """Prints the statements of points, in a function with the counter ``x`` of the vector loop."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, sizes: SizeVariables, number: int) -> None:
+        super().__init__()
         self.kernel, self.schedule, self.sizes, self.number = kernel, schedule, sizes, number
         self.nest = schedule.nest
         self.write = VectorExpressions(lanes(kernel))
         self.end = self.write.end
         self.lanes = f"LANES{self.end}"
-        self.lines: list[str] = []
-        self.depth = 1
         #: Results by instruction and unit (position in the unrolled loop); the unit is -1 for results that
         #: are equal in all lanes.
         self.values: dict[tuple[int, int], Value] = {}
@@ -116,7 +114,7 @@ class PointPrinter:
 
     def _define(self, index: int, unit: int, value: Value) -> None:
         name = f"v{index}" if unit < 0 else f"v{index}_{unit}"
-        self._line(f"const {value.vector}{self.end} {name} = {value.code};")
+        self.line(f"const {value.vector}{self.end} {name} = {value.code};")
         self.values[index, unit] = replace(value, code=name)
 
     def _value(self, index: int, unit: int) -> Value:
@@ -160,14 +158,12 @@ class PointPrinter:
         kind = "_part" if part else ""
         if stride.constant == 1 and not part and index in self.streamed:
             far = f"far{self.store_numbers[index]}"
-            self._line(f"stream_{name}({pointer} + {self._at(unit)}, {code}, {far});")
+            self.line(f"stream_{name}({pointer} + {self._at(unit)}, {code}, {far});")
         elif stride.constant == 1:
-            self._line(f"store{kind}_{name}({pointer} + {self._at(unit)}, {code}{rest});")
+            self.line(f"store{kind}_{name}({pointer} + {self._at(unit)}, {code}{rest});")
         else:
             step = self.sizes.c(stride)
-            self._line(
-                f"scatter{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}, {code}{rest});"
-            )
+            self.line(f"scatter{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}, {code}{rest});")
 
     def _store_once(self, index: int, units: int, part: str | None) -> None:
         store = self.nest.stores[index]
@@ -178,7 +174,7 @@ class PointPrinter:
         value = self._value(store.instruction, 0)
         name = self.kernel.outputs[store.access.port].element.name.lower() + self.end
         pointer = self.pointers[self.store_numbers[index]]
-        self._line(f"store_part_{name}({pointer}, {self._code(value, 1)}, 1);")
+        self.line(f"store_part_{name}({pointer}, {self._code(value, 1)}, 1);")
 
     def _variable(self, index: int, code: str = "") -> Value:
         """A variable for the result of an instruction: an accumulator, or a value in a buffer."""
@@ -207,7 +203,7 @@ class PointPrinter:
     def _spill(self, index: int, unit: int) -> None:
         like = self._variable(index)
         code = self._code(self.values[index, unit], like.width)
-        self._line(f"store_{like.vector}{self.end}({self._spill_address(index, unit)}, {code});")
+        self.line(f"store_{like.vector}{self.end}({self._spill_address(index, unit)}, {code});")
 
     # Reductions
 
@@ -223,7 +219,7 @@ class PointPrinter:
         if part and not self.schedule.columns:
             nothing = self.write.identity(self._kind(index), total)
             arg = self.write.pick(self.write.first(total.width, part), arg, nothing)
-        self._line(f"{names[unit]} = {self.write.combine(self._kind(index), total, arg).code};")
+        self.line(f"{names[unit]} = {self.write.combine(self._kind(index), total, arg).code};")
 
     def _finish(self, index: int, names: list[str]) -> None:
         totals = [self._variable(index, name) for name in names]
@@ -236,19 +232,6 @@ class PointPrinter:
         for other in totals[1:]:
             total = self.write.combine(self._kind(index), total, other)
         self._define(index, -1, self.write.across(self._kind(index), total))
-
-    # Text
-
-    @contextmanager
-    def _block(self, header: str = "") -> Iterator[None]:
-        self._line(f"{header} {{" if header else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self._line("}")
-
-    def _line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
 
 
 def scaled(counter: str, stride: str) -> str:

@@ -66,24 +66,24 @@ class SegmentPrinter(PointPrinter):
 
     def _inside(self) -> list[str]:
         plan, number = self.schedule, self.number
-        self._line(f"const int64_t step = run->step[{number}], items = run->items[{number}];")
-        self._line("int64_t item = (int64_t)chunk * step, rest = item;")
-        self._line("const int64_t end = items - item < step ? items : item + step;")
+        self.line(f"const int64_t step = run->step[{number}], items = run->items[{number}];")
+        self.line("int64_t item = (int64_t)chunk * step, rest = item;")
+        self.line("const int64_t end = items - item < step ? items : item + step;")
         if plan.blocks:
-            self._line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
-            self._line("const int64_t blocks = (extent + width - 1) / width;")
-            self._line("if (!blocks) return;")
+            self.line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
+            self.line("const int64_t blocks = (extent + width - 1) / width;")
+            self.line("if (!blocks) return;")
             if not plan.tiled:
-                self._line("int64_t block = rest % blocks;")
-                self._line("rest /= blocks;")
+                self.line("int64_t block = rest % blocks;")
+                self.line("rest /= blocks;")
         for loop in reversed(plan.outer):
-            self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
-            self._line(f"rest /= {self.extent(loop)};")
-        self._line("int64_t block = rest;" if plan.tiled else "(void)rest;")
+            self.line(f"int64_t i{loop} = rest % {self.extent(loop)};")
+            self.line(f"rest /= {self.extent(loop)};")
+        self.line("int64_t block = rest;" if plan.tiled else "(void)rest;")
         if plan.blocks:
-            self._line("(void)block;")
+            self.line("(void)block;")
         self._buffers()
-        with self._block("for (; item < end; item++)"):
+        with self.block("for (; item < end; item++)"):
             self._start_item()
             if plan.columns:
                 self._vectors("block * width", "(block + 1) * width < extent ? (block + 1) * width : extent")
@@ -91,7 +91,7 @@ class SegmentPrinter(PointPrinter):
                 self._stages(1, None)
             self._next_item()
         if plan.stage_plan.spilled:
-            self._line("free(own);")
+            self.line("free(own);")
         return self.lines
 
     def _start_item(self) -> None:
@@ -104,7 +104,7 @@ class SegmentPrinter(PointPrinter):
                 if place.strides[loop].factor
             ]
             const = "" if written else "const "
-            self._line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
+            self.line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
             self.pointers[number] = f"p{number}"
             if place.period:
                 self._repeat(number, place)
@@ -114,10 +114,10 @@ class SegmentPrinter(PointPrinter):
         period, type_ = place.period or 1, C_TYPES[self.kernel.inputs[place.port].element]
         power = period & -period
         length = f"{period} * {self.lanes} / ({power} < {self.lanes} ? {power} : {self.lanes})"
-        self._line(f"{type_} again{number}[{length}];")
+        self.line(f"{type_} again{number}[{length}];")
         stride = self.sizes.c(place.strides[self.schedule.vector])
-        with self._block(f"for (int k = 0; k < {length}; k++)"):
-            self._line(f"again{number}[k] = p{number}[{scaled(f'(k % {period})', stride)}];")
+        with self.block(f"for (int k = 0; k < {length}; k++)"):
+            self.line(f"again{number}[k] = p{number}[{scaled(f'(k % {period})', stride)}];")
         self.period = length
 
     def _next_item(self) -> None:
@@ -126,10 +126,10 @@ class SegmentPrinter(PointPrinter):
             counters.insert(0 if self.schedule.tiled else len(counters), ("block", "blocks"))
         with ExitStack() as stack:
             for counter, extent in reversed(counters[1:]):
-                stack.enter_context(self._block(f"if (++{counter} == {extent})"))
-                self._line(f"{counter} = 0;")
+                stack.enter_context(self.block(f"if (++{counter} == {extent})"))
+                self.line(f"{counter} = 0;")
             for counter, _ in counters[:1]:
-                self._line(f"++{counter};")
+                self.line(f"++{counter};")
 
     # Buffers
 
@@ -143,16 +143,16 @@ class SegmentPrinter(PointPrinter):
             parts.append(f"({plan.unroll} * {self.lanes})")
         else:
             parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
-        self._line(f"const int64_t row = {' * '.join(parts)};")
+        self.line(f"const int64_t row = {' * '.join(parts)};")
         widths = [self._variable(index).width for index in spilled]
         # sizes come from the model: the product must not overflow
         few = f"{' * '.join(f'(double){part}' for part in parts)} < 0x1p48"
-        self._line(
+        self.line(
             f"char *const own = {few} ? malloc((size_t)row * {sum(widths)} + {64 * len(spilled)}) : NULL;"
         )
-        with self._block("if (!own)"):
-            self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
-            self._line("return;")
+        with self.block("if (!own)"):
+            self.line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
+            self.line("return;")
         self._place_buffers("own")
 
     def _place_buffers(self, memory: str) -> None:
@@ -160,7 +160,7 @@ class SegmentPrinter(PointPrinter):
         at = f"(char *)(((uintptr_t){memory} + 63) / 64 * 64)"
         for index in self.schedule.stage_plan.spilled:
             width = self._variable(index).width
-            self._line(f"char *const kept{self.buffers[index]} = {at};")
+            self.line(f"char *const kept{self.buffers[index]} = {at};")
             at = f"kept{self.buffers[index]} + (row * {width} + 63) / 64 * 64"
 
     # Stages
@@ -193,7 +193,7 @@ class SegmentPrinter(PointPrinter):
                 self._point(step, sums | blocks, units, part)
                 if blocks:
                     counter, extent = f"j{outer[-1]}", self.extent(outer[-1])
-                    with self._block(f"if ({counter} % {BLOCK} == {BLOCK - 1} || {counter} + 1 == {extent})"):
+                    with self.block(f"if ({counter} % {BLOCK} == {BLOCK - 1} || {counter} + 1 == {extent})"):
                         self._end_blocks(sums, blocks)
             else:
                 self._vector_loop(step, sums, blocks)
@@ -205,20 +205,20 @@ class SegmentPrinter(PointPrinter):
         plan = self.schedule
         start, stop = self._range()
         if self.period:
-            self._line(f"int64_t turn = ({start}) % ({self.period});")
+            self.line(f"int64_t turn = ({start}) % ({self.period});")
         step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
-        self._line(f"int64_t x = {start};")
-        self._line(f"const int64_t stop = {stop};")
-        with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
+        self.line(f"int64_t x = {start};")
+        self.line(f"const int64_t stop = {stop};")
+        with self.block(f"for (; x + {step_width} <= stop; x += {step_width})"):
             self._prefetch(step)
             self._point(step, sums | blocks, plan.unroll, None)
             if blocks:
-                with self._block(f"if (x / ({step_width}) % {BLOCK} == {BLOCK - 1})"):
+                with self.block(f"if (x / ({step_width}) % {BLOCK} == {BLOCK - 1})"):
                     self._end_blocks(sums, blocks)
             if self.period:
-                self._line(f"turn = turn + {step_width} == {self.period} ? 0 : turn + {step_width};")
-        with self._block(f"for (; x < stop; x += {self.lanes})"):
-            self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+                self.line(f"turn = turn + {step_width} == {self.period} ? 0 : turn + {step_width};")
+        with self.block(f"for (; x < stop; x += {self.lanes})"):
+            self.line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
             self._point(step, sums | blocks, 1, "m")
         self._end_blocks(sums, blocks)
 
@@ -247,7 +247,7 @@ class SegmentPrinter(PointPrinter):
             if place.strides[plan.vector] == ONE and row.factor:
                 for unit in range(plan.unroll):
                     position = f"{self.pointers[number]} + {self._at(unit)} + {self.sizes.c(row)}"
-                    self._line(f"__builtin_prefetch({position}, 0, 2);")
+                    self.line(f"__builtin_prefetch({position}, 0, 2);")
 
     # Blocked sums: the error of n additions grows with n in one sequence, but with n / BLOCK + BLOCK in
     # blocks
@@ -272,15 +272,15 @@ class SegmentPrinter(PointPrinter):
         """Declare the accumulators ``names`` of a reduction."""
         nothing = self.write.identity(self._kind(index), self._variable(index))
         for name in names:
-            self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+            self.line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
 
     def _end_blocks(self, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
         for index, names in blocks.items():
             nothing = self.write.identity("sum", self._variable(index))
             for total, name in zip(sums[index], names, strict=True):
                 both = self.write.combine("sum", self._variable(index, total), self._variable(index, name))
-                self._line(f"{total} = {both.code};")
-                self._line(f"{name} = {nothing.code};")
+                self.line(f"{total} = {both.code};")
+                self.line(f"{name} = {nothing.code};")
 
     @contextmanager
     def _loops(self, step: Stage, loops: list[int]) -> Iterator[None]:
@@ -289,7 +289,7 @@ class SegmentPrinter(PointPrinter):
         with ExitStack() as stack:
             for number, loop in enumerate(loops):
                 header = f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++)"
-                stack.enter_context(self._block(header))
+                stack.enter_context(self.block(header))
                 self._advance(step, loop)
                 later = set(loops[number + 1 :])
                 for index in step.body:
@@ -297,7 +297,7 @@ class SegmentPrinter(PointPrinter):
                     if plan.vector not in axes and not axes & later and loop in axes:
                         self._instruction(index, -1, None)
             if not loops and not plan.columns:  # a block scopes the variables of the vector loop
-                stack.enter_context(self._block())
+                stack.enter_context(self.block())
             yield
 
     def _advance(self, step: Stage, loop: int) -> None:
@@ -312,7 +312,7 @@ class SegmentPrinter(PointPrinter):
                 name = f"p{number}_{loop}"
                 stride = self.sizes.c(place.strides[loop])
                 pointer = f"{const}{C_TYPES[port.element]} *const {name}"
-                self._line(f"{pointer} = {self.pointers[number]} + j{loop} * {stride};")
+                self.line(f"{pointer} = {self.pointers[number]} + j{loop} * {stride};")
                 self.pointers[number] = name
 
     # Columns
@@ -321,15 +321,15 @@ class SegmentPrinter(PointPrinter):
         """The vector loop with the stages inside, for loops by columns."""
         plan = self.schedule
         wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
-        self._line(f"int64_t x = {start};")
-        self._line(f"const int64_t stop = {stop};")
+        self.line(f"int64_t x = {start};")
+        self.line(f"const int64_t stop = {stop};")
         for header, units, part in (
             (f"for (; x + {wide} <= stop; x += {wide})", plan.unroll, None),
             (f"for (; x < stop; x += {self.lanes})", 1, "m"),
         ):
-            with self._block(header):
+            with self.block(header):
                 if part:
-                    self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+                    self.line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
                 values = dict(self.values)
                 self._stages(units, part)
                 self.values = values

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from math import prod
 
 from graphopt.fusion.backends.c.segment_printer import BLOCK, SegmentPrinter
+from graphopt.fusion.backends.c.statement_printer import without_unused
 from graphopt.fusion.loops.reduction_stages import Stage
 
 #: Maximum number of rows that are divided, and of parts of a row.
 _MOST_ROWS, _MOST_PARTS = 16, 64
 #: Constant length of a row below which it is never divided, in elements.
 _SHORTEST = 4096
+#: A declaration without side effects, at the start of a function.
+_DECLARATION = re.compile(r"^    (?:const )?\w+ \**(?:const )?(\w+) = ")
 
 
 def may_split(printer: SegmentPrinter) -> bool:
@@ -76,22 +79,6 @@ def _padded(length: str, lanes: str) -> str:
     return f"({length} + {lanes} - 1) / {lanes} * {lanes}"
 
 
-#: A declaration without side effects, at the start of a function.
-_DECLARATION = re.compile(r"^    (?:const )?\w+ \**(?:const )?(\w+) = ")
-
-
-def _without_unused(lines: list[str]) -> list[str]:
-    """``lines`` without declarations of variables that no later line uses."""
-    kept: list[str] = []
-    used: set[str] = set()
-    for line in reversed(lines):
-        declared = _DECLARATION.match(line)
-        if declared is None or declared[1] in used:
-            kept.append(line)
-            used.update(re.findall(r"\w+", line))
-    return kept[::-1]
-
-
 class _PartPrinter(SegmentPrinter):
     """Prints the function of a part of a row in a stage, or of the instructions after the last stage."""
 
@@ -110,14 +97,14 @@ class _PartPrinter(SegmentPrinter):
     def _inside(self) -> list[str]:
         plan = self.schedule
         stages = plan.stage_plan.stages
-        self._line("int64_t rest = run->item;")
+        self.line("int64_t rest = run->item;")
         for loop in reversed(plan.outer):
-            self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
-            self._line(f"rest /= {self.extent(loop)};")
-        self._line("(void)rest;")
+            self.line(f"int64_t i{loop} = rest % {self.extent(loop)};")
+            self.line(f"rest /= {self.extent(loop)};")
+        self.line("(void)rest;")
         if plan.stage_plan.spilled:
             row = _padded(self.extent(self.schedule.vector), self.lanes)
-            self._line(f"const int64_t row = {row};")
+            self.line(f"const int64_t row = {row};")
             self._place_buffers(f"(run->own + run->parts * {8 * len(self._slots())})")
         self._start_item()
         for number, step in enumerate(stages[: self.phase + 1]):
@@ -127,11 +114,11 @@ class _PartPrinter(SegmentPrinter):
         if self.phase < len(stages):
             self._reduce(stages[self.phase])
         else:
-            self._line("(void)chunk;")
+            self.line("(void)chunk;")
             self._compute(plan.stage_plan.after, 1, None)
             for index in plan.stage_plan.stores:
                 self._store_once(index, 1, None)
-        return _without_unused(self.lines)
+        return without_unused(self.lines, _DECLARATION)
 
     def _range(self) -> tuple[str, str]:
         extent = self.extent(self.schedule.vector)
@@ -152,13 +139,13 @@ class _PartPrinter(SegmentPrinter):
     def _reduce(self, step: Stage) -> None:
         """The stage in a part, and its partial results."""
         if not (step.body or step.reductions or step.stores):
-            self._line("(void)chunk;")
+            self.line("(void)chunk;")
             return
         self._stage(step, 1, None)
         for index in step.reductions:
             like = self._variable(index)
             code = self._code(self._value(index, -1), like.width)
-            self._line(
+            self.line(
                 f"store_part_{like.vector}{self.end}({self._slot(index, '(int64_t)chunk')}, {code}, 1);"
             )
 
@@ -167,8 +154,8 @@ class _PartPrinter(SegmentPrinter):
         for index in step.reductions:
             total = self._variable(index, f"all{index}")
             nothing = self.write.identity(self._kind(index), total)
-            self._line(f"{nothing.vector}{self.end} all{index} = {nothing.code};")
-            with self._block("for (int64_t part = 0; part < run->parts; part++)"):
+            self.line(f"{nothing.vector}{self.end} all{index} = {nothing.code};")
+            with self.block("for (int64_t part = 0; part < run->parts; part++)"):
                 one = self._variable(index, f"load_one_{total.vector}{self.end}({self._slot(index, 'part')})")
-                self._line(f"all{index} = {self.write.combine(self._kind(index), total, one).code};")
+                self.line(f"all{index} = {self.write.combine(self._kind(index), total, one).code};")
             self._define(index, -1, total)

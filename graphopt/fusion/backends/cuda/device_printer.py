@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from graphopt.fusion.backends.c.statement_printer import without_unused
 from graphopt.fusion.backends.cuda.expressions import MEMORY
 from graphopt.fusion.backends.cuda.grid_printers import FlatPrinter, SegmentsPrinter, TilePrinter, are_alike
 from graphopt.fusion.backends.cuda.launch import (
@@ -31,6 +32,8 @@ _PRINTERS: dict[Kind, type[PointPrinter]] = {
     Kind.ROWS: RowPrinter,
     Kind.COLUMNS: RowPrinter,
 }
+#: A declaration without side effects.
+_DECLARATION = re.compile(r"^ *(?:const )?(?:GO_INDEX|bool|f32|[iu]\d+) (\w+) = ")
 
 
 def device_kernel(kernel: Kernel) -> DeviceKernel:
@@ -88,7 +91,7 @@ def _function(
     """The text of a function, in one or two widths of indices, and its launch."""
     printer.print()
     plan = printer.schedule
-    body = [f"    {line}" for line in printer.shared] + _without_unused(printer.lines)
+    body = [f"    {line}" for line in printer.shared] + without_unused(printer.lines, _DECLARATION)
     parameters = _parameters(kernel, printer, len(scratch), set(re.findall(r"[a-z]+\d+", "\n".join(body))))
     head = [f"    GO_EXCHANGE({plan.block});"] if any("GO_SWAP" in line for line in body) else []
     for index, size in enumerate(printer.sizes.all):
@@ -137,21 +140,3 @@ def _index_widths(kernel: Kernel, plan: GridSchedule) -> tuple[tuple[Count, ...]
     if is_wide:
         return (), (64,)
     return (counts, (32, 64)) if counts else ((), (32,))
-
-
-#: A declaration without side effects.
-_DECLARATION = re.compile(r"^ *(?:const )?(?:GO_INDEX|bool|f32|[iu]\d+) (\w+) = ")
-
-
-def _without_unused(lines: list[str]) -> list[str]:
-    """``lines`` without declarations of variables that no later line uses."""
-    kept: list[str] = []
-    used: set[str] = set()
-    for line in reversed(lines):
-        declared = _DECLARATION.match(line)
-        if declared is None or declared[1] in used:
-            kept.append(line)
-            used.update(re.findall(r"[A-Za-z]\w*", line))
-            if declared is not None:  # earlier lines use other variables of this name
-                used.discard(declared[1])
-    return kept[::-1]

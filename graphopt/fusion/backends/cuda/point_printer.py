@@ -7,12 +7,12 @@ current point of the outer loops. Positions have the type ``GO_INDEX``, i32 or i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
 from graphopt.fusion.backends.c.size_variables import SizeVariables
+from graphopt.fusion.backends.c.statement_printer import StatementPrinter
 from graphopt.fusion.backends.cuda import expressions
 from graphopt.fusion.backends.cuda.expressions import MEMORY, REGISTERS, SIZES, Value
 from graphopt.fusion.backends.cuda.launch import GridDim
@@ -51,14 +51,13 @@ class NumberedAccess:
         return MEMORY[self.memory]
 
 
-class PointPrinter(ABC):
+class PointPrinter(StatementPrinter, ABC):
     """Prints statements of points, and the types and sizes that they use."""
 
     def __init__(self, kernel: Kernel, schedule: GridSchedule) -> None:
+        super().__init__()
         self.kernel, self.schedule, self.nest = kernel, schedule, schedule.nest
         self.sizes = SizeVariables()
-        self.lines: list[str] = []
-        self.depth = 1
         self.values: dict[int, Value] = {}
         self.shared: list[str] = []
         self.shared_bytes = 0
@@ -295,16 +294,3 @@ class PointPrinter(ABC):
         if declared not in self.shared:
             self.shared.append(declared)
             self.shared_bytes += SIZES[kind] * prod(dims)
-
-    @contextmanager
-    def block(self, header: str = "") -> Iterator[None]:
-        """A block of statements."""
-        self.line(f"{header} {{" if header else "{")
-        self.depth += 1
-        yield
-        self.depth -= 1
-        self.line("}")
-
-    def line(self, text: str) -> None:
-        """Add a line."""
-        self.lines.append("    " * self.depth + text)

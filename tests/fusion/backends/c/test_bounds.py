@@ -15,7 +15,6 @@ from graphopt.fusion.loops.ir import (
     ZERO,
     Access,
     Axis,
-    Element,
     Instruction,
     Kernel,
     Port,
@@ -25,10 +24,7 @@ from graphopt.fusion.loops.ir import (
     Symbol,
 )
 from tests.fusion.backends.c.harness import Unit, compiler
-from tests.fusion.backends.c.test_patterns import KERNELS, SWISH
-
-F32 = Element.F32
-N = Size(1, (0,))
+from tests.fusion.backends.pattern_kernels import F32, KERNELS, SWISH, N
 
 
 def copy(

@@ -16,7 +16,7 @@ from graphopt.fusion.loops.ir import (
     Store,
     Symbol,
 )
-from tests.fusion.backends.pattern_kernels import F32, M, N, step
+from tests.fusion.backends.pattern_kernels import F32, SOFTMAX, M, N, load, step
 
 SYMBOLS = (Symbol(0, 0), Symbol(0, 1))
 
@@ -36,33 +36,22 @@ def reduction(name: str, body: list[Instruction], columns: Size, whole: bool) ->
     return Kernel(name, (port,), (out,), symbols, axes, (segment,))
 
 
-def row_load(columns: Size) -> Instruction:
-    """An element of a row."""
-    return Instruction("load", F32, access=Access(0, (columns, ONE)))
-
-
 def row_sum(name: str, columns: Size) -> Kernel:
     """The sum of the exponentials of a row."""
-    return reduction(name, [row_load(columns), step("exp", 0), step("reduce_sum", 1)], columns, False)
+    return reduction(name, [load(0, columns), step("exp", 0), step("reduce_sum", 1)], columns, False)
 
 
 def softmax(name: str, columns: Size) -> Kernel:
     """A softmax of the rows."""
-    body = [
-        row_load(columns),
-        step("reduce_max", 0),
-        step("sub", 0, 1),
-        step("exp", 2),
-        step("reduce_sum", 3),
-    ]
-    return reduction(name, [*body, step("div", 3, 4)], columns, True)
+    body = [load(0, columns), *SOFTMAX.segments[0].body[1:]]
+    return reduction(name, body, columns, True)
 
 
 def layer_norm(name: str, columns: Size) -> Kernel:
     """A normalization of the rows by mean and variance, in two passes."""
     count = Instruction("constant", F32, value=float(columns.constant or 1))
     body = [
-        row_load(columns),
+        load(0, columns),
         count,
         step("reduce_sum", 0),
         step("div", 2, 1),
@@ -82,7 +71,7 @@ def column_sums(name: str, rows: Size, columns: Size) -> Kernel:
     """The maxima of the columns of a matrix, and the sums of the exponentials."""
     port = Port(F32, (rows, columns))
     symbols = tuple(symbol for symbol, size in zip(SYMBOLS, (rows, columns), strict=True) if size.symbols)
-    body = (row_load(columns), step("exp", 0), step("reduce_sum", 1), step("reduce_max", 0))
+    body = (load(0, columns), step("exp", 0), step("reduce_sum", 1), step("reduce_max", 0))
     stores = tuple(Store(Access(index, (ZERO, ONE)), index + 2) for index in range(2))
     out = Port(F32, (columns,))
     return Kernel(
@@ -118,7 +107,7 @@ def sum_of_transposed(name: str, count: int) -> Kernel:
 def powers(name: str, count: int) -> Kernel:
     """The sums over the rows of powers of the magnitudes of elements, for each column."""
     port, out = Port(F32, (N, M)), Port(F32, (M,))
-    body = [row_load(M), step("abs", 0)]
+    body = [load(0), step("abs", 0)]
     body += [step("mul", 1, 1 + index) for index in range(count)]
     sums = [step("reduce_sum", 2 + index) for index in range(count)]
     stores = tuple(Store(Access(index, (ZERO, ONE)), len(body) + index) for index in range(count))

@@ -44,19 +44,4 @@ GO_FUNCTION u32 go_as_u32(f32 x) {
     return bits;
 }
 
-#define go_sqrt sqrtf
-#define go_exp expf
-#define go_log logf
-#define go_tanh tanhf
-#define go_erf erff
-#define go_sin sinf
-#define go_cos cosf
-#define go_floor floorf
-#define go_ceil ceilf
-#define go_trunc truncf
-#define go_round_even rintf
-#define go_pow powf
-#define go_fmod fmodf
-#define go_abs_f32 fabsf
-
 #define GO_HALVES_BY_BITS

@@ -24,6 +24,24 @@ GO_WIDE(i32, 2, 8)
 GO_WIDE(i32, 4, 16)
 GO_WIDE(i64, 2, 16)
 
+/* The functions of C, unless the dialect has others. */
+#ifndef go_sqrt
+#define go_sqrt sqrtf
+#define go_exp expf
+#define go_log logf
+#define go_tanh tanhf
+#define go_erf erff
+#define go_sin sinf
+#define go_cos cosf
+#define go_floor floorf
+#define go_ceil ceilf
+#define go_trunc truncf
+#define go_round_even rintf
+#define go_pow powf
+#define go_fmod fmodf
+#define go_abs_f32 fabsf
+#endif
+
 #ifdef GO_HALVES_BY_BITS
 GO_FUNCTION f32 go_from_f16(u16 bits) {
     const u32 sign = (u32)(bits & 0x8000) << 16, shifted = (u32)(bits & 0x7fff) << 13;

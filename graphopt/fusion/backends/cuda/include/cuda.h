@@ -29,21 +29,6 @@ typedef float f32;
 GO_FUNCTION f32 go_as_f32(u32 bits) { return __uint_as_float(bits); }
 GO_FUNCTION u32 go_as_u32(f32 x) { return __float_as_uint(x); }
 
-#define go_sqrt sqrtf
-#define go_exp expf
-#define go_log logf
-#define go_tanh tanhf
-#define go_erf erff
-#define go_sin sinf
-#define go_cos cosf
-#define go_floor floorf
-#define go_ceil ceilf
-#define go_trunc truncf
-#define go_round_even rintf
-#define go_pow powf
-#define go_fmod fmodf
-#define go_abs_f32 fabsf
-
 GO_FUNCTION f32 go_from_f16(u16 bits) {
     f32 x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));

@@ -20,37 +20,15 @@ from graphopt.fusion.backends.cuda.launch import (
     Scratch,
     SizeValue,
 )
-from graphopt.fusion.loops.ir import (
-    ONE,
-    ZERO,
-    Access,
-    Axis,
-    Element,
-    Instruction,
-    Kernel,
-    Port,
-    Segment,
-    Size,
-    Store,
-    Symbol,
-)
+from tests.fusion.backends.cuda.device_kernels import reduction
+from tests.fusion.backends.pattern_kernels import M, N, kernel, load, step
 
-F32 = Element.F32
-N, M = Size(1, (0,)), Size(1, (1,))
 WHOLE = N * M
-_ROWS = Access(0, (M, ONE))
-_LOAD = Instruction("load", F32, access=_ROWS)
 
 #: y = x + x, in place; one launch with both widths of indices.
-TWICE = Kernel(
-    "twice", (Port(F32, (N, M)),), (Port(F32, (N, M)),), (Symbol(0, 0), Symbol(0, 1)), (Axis(N), Axis(M)),
-    (Segment((_LOAD, Instruction("add", F32, (0, 0))), (Store(_ROWS, 1),)),), in_place=((0, 0),),
-)  # fmt: skip
+TWICE = kernel("twice", 1, [load(0), step("add", 0, 0)])
 #: The sums of rows: at once for short rows, in parts of 4 elements for long ones.
-SUMS = Kernel(
-    "sums", (Port(F32, (N, M)),), (Port(F32, (N,)),), (Symbol(0, 0), Symbol(0, 1)), (Axis(N), Axis(M, True)),
-    (Segment((_LOAD, Instruction("reduce_sum", F32, (0,))), (Store(Access(0, (ONE, ZERO)), 1),)),),
-)  # fmt: skip
+SUMS = reduction("sums", [load(0), step("reduce_sum", 0)], M, False)
 _ELEMENTS = (Extent(N), Extent(M))
 _LONG = Condition((Bound((Extent(M),), least=9),))
 _PARTS = (Extent(N), Extent(M, step=4))
