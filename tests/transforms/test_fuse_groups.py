@@ -269,6 +269,27 @@ def test_types_of_group_results_are_declared() -> None:
     assert [str(dim) for dim in value.shape] == ["N", "8"]
 
 
+@pytest.mark.parametrize(
+    ("end", "declared", "sizes"),
+    [
+        ("s = Mul(r, x)", "s", [None, 8]),
+        ("s = Mul(r, x)", "float[3, 8] s", [3, 8]),
+        ("u = Mul(r, x) s = MatMul(u, w)", "s", [None, 8]),
+    ],
+)
+def test_sizes_of_group_results_in_bodies_are_declared(
+    end: str, declared: str, sizes: list[int | None]
+) -> None:
+    model, groups = fused(f"""g (int64 n, float[N, 8] x, float[8, 8] w) => (float[A, B, C] y) {{
+        y = Loop(n, , ) <body = b (int64 i, bool c) => (bool d, {declared})
+            {{ d = Identity(c) p = Mul(x, x) q = Tanh(p) r = Sigmoid(q) {end} }}>
+    }}""")
+    (body,) = (graph for graph in ir.graphs_of(model) if graph.name == "b")
+    (call,) = (node for node in body if node.op_type == groups[0].name)
+    shape = call.outputs[0].shape
+    assert shape is not None and [dim if isinstance(dim, int) else None for dim in shape] == sizes
+
+
 ATTENTION = f"""g (float[B,S,32] q, float[B,S,32] k, float[B,S,32] v, float[B,1,1,S] mask) => (float[B,S,32] y)
     <int64[4] heads = {{0, 0, 4, 8}}, int64[3] rows = {{0, 0, 32}}, float scale = {{0.35355339}}> {{
     {

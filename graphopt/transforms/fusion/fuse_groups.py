@@ -140,12 +140,18 @@ def make_groups(
 def _declare(value: ir.Value, cx: Context) -> None:
     """Declare the type and shape of a result, which onnxruntime can't infer for a kernel.
 
-    onnxruntime fuses readers only if the rank is known, and shares memory only if the size is known.
+    onnxruntime fuses readers only if the rank is known, and shares memory only if the size is known. The scan
+    output of a Loop without iterations has the sizes that are known for the output of its body. In bodies,
+    only known sizes are declared, and declarations of outputs remain.
     """
     dtype, shape = cx.dtype(value), cx.shape(value)
-    if value.is_graph_output() or value.graph is not cx.model.graph or dtype is None or shape is None:
+    if dtype is None or shape is None:
         return
-    cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else declared_name(dim) for dim in shape])
+    in_body = value.graph is not cx.model.graph
+    if value.is_graph_output() and not (in_body and value.shape is None):
+        return
+    sizes = [dim if isinstance(dim, int) else None if in_body else declared_name(dim) for dim in shape]
+    cx.edit.declare(value, dtype, sizes)
 
 
 def _forget_declarations(model: ir.Model) -> None:

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import graphopt
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.backends.c.build_library import Plan, levels
@@ -17,6 +18,7 @@ from graphopt.verification.verifier import verify
 from tests.fusion.backends.c.runtime import samples
 from tests.fusion.backends.c.runtime.groups import feeds, fused
 from tests.fusion.backends.c.runtime.samples import fresh, in_host, make_host
+from tests.model_testing import parse
 
 pytestmark = samples.compiled
 SHAPES = [(0, 5), (3, 0), (1, 1), (7, 13), (33, 130), (257, 1021)]
@@ -69,6 +71,22 @@ def test_all_levels_and_hosts_agree(made, tmp_path, optimized):
             )
             for name, array in native.items():
                 np.testing.assert_array_equal(found[name].reshape(array.shape), array)
+
+
+def test_scan_outputs_of_loops_without_iterations_have_equal_shapes(tmp_path):
+    original = parse("""g (int64 n, float[N, 8] x) => (float[A, B, C] y, float[D, E, F] z) {
+        y, z = Loop(n, , ) <body = b (int64 i, bool c) => (bool d, s, t)
+            { d = Identity(c) p = Mul(x, x) q = Tanh(p) r = Sigmoid(q) s = Mul(r, x)
+              t = Transpose<perm = [1, 0]>(s) }>
+    }""")
+    result, _ = graphopt.optimize(original, pipeline="fuse-groups", verify=False, device="cpu")
+    library = str(BACKEND.build(kernels_of(result), Store(tmp_path)))
+    for count in (0, 2):
+        inputs = {"n": np.array(count), "x": np.ones((3, 8), np.float32)}
+        expected, found = graphopt.run(original, inputs), graphopt.run(result, inputs, libraries=(library,))
+        assert {name: array.shape for name, array in found.items()} == {
+            name: array.shape for name, array in expected.items()
+        }
 
 
 def _sanitized(folder, text, count):
