@@ -145,7 +145,7 @@ class DeviceOptions(_Device, total=False):
     cuda_options: Annotated[
         "Mapping[str, str | int | bool] | Iterable[str] | None",
         Opt(
-            "Set an option of onnxruntime's CUDA provider (docs/settings.md); none applies on the CPU.",
+            "Set an option of onnxruntime's CUDA provider (docs/settings.md); ignored on the CPU.",
             "CUDA",
             flag="--cuda-option",
             metavar="KEY=VALUE",
@@ -341,7 +341,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Numerics, _Verify, total=
     provenance: Annotated[
         "bool",
         Opt(
-            "Record in the result from which original nodes, by which passes and rules, each node was made"
+            "Record the lineage of each node in the result: original nodes, passes and rules"
             " (docs/lineage.md).",
             "Files",
             default=False,

@@ -169,7 +169,7 @@ class Run:
         record: its hints and counters so far.
         recorded: the options among them that ``--config`` reads.
         sources: the sources of ``settings``.
-        cuda_flag: the first given flag for an option of the CUDA provider.
+        cuda_flag: the first flag on the command line for an option of the CUDA provider.
     """
 
     settings: config.Settings

@@ -66,7 +66,7 @@ def explain(
 
 
 def _device_to_check(env: Environment) -> Device:
-    """The device of the session that :func:`explain` compares the predicted placement with.
+    """The device of the session for the check of the predicted placement in :func:`explain`.
 
     Raises:
         UsageError: it is the CPU.

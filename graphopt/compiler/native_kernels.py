@@ -93,7 +93,7 @@ def race_kernels(
         progress: called with the spent share of the budget, and the current race.
 
     Raises:
-        RuntimeFailure: the model does not run on the inputs, or nothing was raced because the compiler fails.
+        RuntimeFailure: the model does not run on the inputs, or the compiler fails.
         InvalidModel: the description of its groups is malformed.
     """
     from graphopt.fusion.kernel_library import Toolchain

@@ -126,7 +126,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
 
 def _recorded(env: Environment, model: ModelLike) -> Result:
-    """The optimized model, with the records of its settings and of its lineage."""
+    """The optimized model, with its settings and its lineage in the metadata."""
     if env.options["provenance"]:
         recorder = Recorder()
         result = optimized(env.having({"instruments": (*env.options["instruments"], recorder)}), model)
@@ -142,8 +142,8 @@ def _recorded(env: Environment, model: ModelLike) -> Result:
 def lineage(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Lineage:
     """The original nodes of each node of a result, and the passes and rules between them.
 
-    A result of ``optimize(provenance=True)`` has recorded its lineage. Otherwise ``model`` is the original,
-    and the pipeline runs on it; the lineage is that of the result, which is not verified.
+    A result of ``optimize(provenance=True)`` contains its lineage. Any other ``model`` is the original,
+    and is optimized without verification; the lineage is that of the result.
 
     >>> lineage = graphopt.lineage("model.onnx")
     >>> lineage.back("logits").originals

@@ -123,10 +123,10 @@ def compare(
 ) -> TensorComparison:
     """Compare the inner tensors of two models, or of two kinds of sessions of one model.
 
-    Both run on the same inputs. Values of the main graphs are matched by name and by provenance, and the
-    result has the first tensor that departs, errors along the depth, and the first NaN and infinity. Models
-    run in chunks, so that large models need little memory. Tensors of different float types are compared by
-    the tolerance of the coarser type.
+    Both run on the same inputs. Values of the main graphs are matched by name and by provenance. The
+    result has the first tensor that departs, errors by depth, and the first NaN and infinity. Models
+    run in chunks to limit memory. Tensors of different float types are compared with
+    the tolerance of the less precise type.
 
     >>> graphopt.compare("model.onnx", "model.onnx").first is None
     True
@@ -134,17 +134,17 @@ def compare(
     Args:
         a, b: models in any form (:data:`graphopt.ModelLike`); ``b`` is ``a`` by default.
         optimizations: onnxruntime's own optimizations in the sessions of ``a``. With optimizations, only
-            values that exist after them are compared.
+            values of the optimized graph are compared.
         other_optimizations: those in the sessions of ``b``; by default the same.
         other_device: the device of ``b``; by default that of ``a``.
         numerics: the class of permitted differences, which sets the tolerances.
-        rtol, atol: tolerances relative to an element, and to the largest element, in place of these.
+        rtol, atol: tolerances relative to the element, and to the largest element, instead of these.
         bits: require identical bits.
         libraries: libraries of operators of ``b``. By default the kernels of its native groups.
         options: as for :func:`optimize`; ``inputs`` are those of ``a``.
 
     Raises:
-        UsageError: ``inputs`` or models do not fit each other, or a file does not exist.
+        UsageError: ``inputs`` do not fit the models, or a file does not exist.
         UnsupportedModel: no values match.
         RuntimeFailure: a model does not run, or a device can't be used.
         InvalidModel: a file is not a model.

@@ -175,7 +175,7 @@ class Costs:
         device: ``cpu`` or ``cuda``.
         where: circumstances of the measurement: processor, runtime, threads.
         passes: number of calibration passes; ``None`` for the shipped table.
-        assumed: whether the figures are assumptions, for a device on which none were measured.
+        assumed: whether the figures are assumptions instead of measurements.
     """
 
     name: str

@@ -100,7 +100,7 @@ def remove_measured_table(store: Store, device: Device) -> Costs | None:
 
 
 def hardware(device: Device) -> str:
-    """The name of the processor or GPU on which figures for ``device`` are valid."""
+    """The name of the processor or GPU for which figures of ``device`` are valid."""
     gpu = gpu_properties(device)
     return processor() if gpu is None else str(gpu)
 

@@ -92,7 +92,7 @@ def explain_fusions(
 
 
 def _check_available(patterns: Sequence[str], *, native: bool, placed: bool) -> None:
-    """Check that the options explain the patterns that are not rules.
+    """Check that the options fit the patterns that are not rules.
 
     Raises:
         UsageError: a pattern requires another option.
@@ -109,7 +109,7 @@ def _check_available(patterns: Sequence[str], *, native: bool, placed: bool) -> 
 def _placement(
     model: ir.Model, options: Options, before: Sequence[Step], node: str | None
 ) -> PlacementExplanation:
-    """The placement of ``model``, which is changed; if ``node`` is given, only of the nodes in this scope."""
+    """The placement of ``model``, which is modified; only of the nodes in the scope ``node``, if given."""
     device = options.device
     original = predict(model, device)
     with context_for(model, options) as cx:

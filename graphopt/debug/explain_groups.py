@@ -110,7 +110,7 @@ def _size_options(names: Sequence[str]) -> str:
 
 
 def _neighbours_hint(node: ir.Node, cx: Context) -> str:
-    """The neighbours that a group of ``node`` lacks, and the reasons why they are in no group."""
+    """The neighbours that are missing from a group of ``node``, and the reasons why they are in no group."""
     producers = [value.producer() for value in node.inputs if value is not None]
     readers = [reader for output in node.outputs for reader in ir.readers(output)]
     for other in (*producers, *readers):

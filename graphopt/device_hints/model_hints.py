@@ -47,7 +47,7 @@ def model_hints(
 
 
 def timing_hints(models: Mapping[str, ir.Model], device: Device, gpu: GpuProperties | None) -> Iterator[Hint]:
-    """The hints about timings of ``models``, by name, on ``device`` with the properties ``gpu``."""
+    """The hints for timings of ``models``, by name, on ``device`` with the properties ``gpu``."""
     if device.timed.has_tf32 and uses_tf32(device, gpu):
         products = {name: float32_products(model) for name, model in models.items()}
         found = tf32_timed(products, device.timed, gpu)

@@ -48,7 +48,7 @@ def tf32_off(products: int, device: Device, gpu: GpuProperties | None) -> Hint |
     Args:
         products: the number of float32 products of the model.
         device: the device of the session.
-        gpu: its properties; ``None`` if it is no GPU.
+        gpu: its properties; ``None`` for the CPU.
     """
     if not products or not uses_tf32(device, gpu):
         return None
@@ -66,7 +66,7 @@ def tf32_timed(products: Mapping[str, int], device: Device, gpu: GpuProperties |
     Args:
         products: the number of float32 products of each model, by name.
         device: the device of the timed sessions.
-        gpu: its properties; ``None`` if it is no GPU.
+        gpu: its properties; ``None`` for the CPU.
     """
     if not any(products.values()) or not device.has_tf32 or not uses_tf32(device, gpu):
         return None

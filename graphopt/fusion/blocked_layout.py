@@ -1,7 +1,7 @@
-"""onnxruntime's blocked layout of convolutions: the operators that use it, and the values that may have it.
+"""onnxruntime's blocked layout for convolutions: the operators that use it, and the values that may have it.
 
-Between convolutions, the channels of tensors are in blocks of vectors. A kernel reads and writes rows of
-channels, so that onnxruntime converts the layout before and after it. Measured with onnxruntime 1.31.
+Between convolutions, the channels of tensors are stored in blocks of vectors. A kernel reads and writes rows
+of channels, so that onnxruntime reorders its inputs and results. Measured with onnxruntime 1.31.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_VALUES = 64
 
 
 def adjacent_convolution(nodes: Sequence[ir.Node]) -> str | None:
-    """The convolution, or operator with its layout, adjacent to ``nodes``."""
+    """A convolution, or an operator with its layout, that is adjacent to ``nodes``."""
     for node in nodes:
         before = [value.producer() for value in node.inputs if value is not None]
         behind = [reader for output in node.outputs for reader in ir.readers(output)]
@@ -41,10 +41,10 @@ def is_convolution(node: ir.Node | None) -> bool:
 
 
 def sources(value: ir.Value) -> list[ir.Node | None] | None:
-    """The operators that determine the layout of ``value``: it has the layout only if all of them use it.
+    """The operators that determine the layout of ``value``: it is blocked only if all of them use blocks.
 
-    These are its producer or, if that keeps the layout, those of its operands. The producer of an input of
-    the graph is ``None``. The result is ``None`` if there are too many.
+    These are its producer or, if that preserves the layout, those of its operands. The producer of an input
+    of the graph is ``None``. The result is ``None`` if there are too many.
     """
 
     def operands(node: ir.Node) -> Iterable[ir.Value]:
@@ -54,7 +54,7 @@ def sources(value: ir.Value) -> list[ir.Node | None] | None:
 
 
 def destinations(value: ir.Value) -> list[ir.Node | None] | None:
-    """The readers of ``value``, or those of their results if they keep the layout; ``None`` for too many."""
+    """The readers of ``value``, or of their results if they preserve the layout; ``None`` if too many."""
     return _ends(value, ir.readers, lambda node: node.outputs[:1], _ELEMENTWISE)
 
 
@@ -64,7 +64,7 @@ def _ends(
     behind: Callable[[ir.Node], Iterable[ir.Value]],
     keeping: frozenset[str],
 ) -> list[ir.Node | None] | None:
-    """The ends of all paths from ``value`` through nodes that keep the layout."""
+    """The ends of all paths from ``value`` through nodes that preserve the layout."""
     pending, visited = [value], {value: None}
     found: list[ir.Node | None] = []
     while pending:

@@ -29,7 +29,7 @@ from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Fused operators of onnxruntime that are slower than kernels on CPUs, by measured factors of 1.1 to 1.7.
+#: Fused operators of onnxruntime that are slower than kernels on CPUs, by 1.1 to 1.7 times (measured).
 _SLOW = frozenset({"BiasGelu", "FastGelu"})
 #: Number of elements below which memory traffic counts as free.
 _FEW = 64
@@ -43,7 +43,7 @@ FREE_REASON = "it moves no element in memory"
 SIZES_REASON = "it computes sizes"
 #: Reason to leave nodes with a template to onnxruntime.
 AS_FAST_REASON = "onnxruntime is expected to be as fast"
-#: First words of the reason to exclude groups of few nodes.
+#: The start of the reason that excludes groups of few nodes.
 FEW_NODES_REASON = "its group has fewer than"
 #: Reason to include a node in a group.
 MEMBER_REASON = "it is computed in the same loops"

@@ -189,7 +189,7 @@ def broadcast_index(
     """The index into a tensor of shape ``dims``, broadcast to ``shape`` and read there at ``indices``.
 
     Args:
-        among: the shapes of the operands that are broadcast together, for the reason.
+        among: the shapes of all operands that are broadcast, for the message of the error.
 
     Raises:
         CantFuse: the broadcast axes depend on sizes that are unknown before the model runs.

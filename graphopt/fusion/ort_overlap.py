@@ -77,7 +77,7 @@ def is_computed_on_integers(node: ir.Node) -> bool:
 
 
 def dequantizes_for_integers(node: ir.Node) -> bool:
-    """Whether ``node`` dequantizes an operand that onnxruntime may read as integers."""
+    """Whether ``node`` dequantizes an operand that onnxruntime may process as integers."""
     return _op(node) == "DequantizeLinear" and any(
         _op(reader) in _QLINEAR for reader in ir.readers(node.outputs[0])
     )

@@ -77,7 +77,7 @@ def has_template(node: ir.Node) -> bool:
 
 
 def anchor_operators() -> frozenset[str]:
-    """The operators of all anchors, by their qualified names."""
+    """The qualified names of the operators of all anchors."""
     return frozenset(_by_operator())
 
 
@@ -130,6 +130,6 @@ def _by_operator() -> dict[str, tuple[Template, ...]]:
 
 
 def templates_of(module: ModuleType) -> list[Template]:
-    """The templates that ``module`` defines, in order; it may import others."""
+    """The templates that ``module`` defines, in order, without imported ones."""
     items = [item for item in vars(module).values() if isinstance(item, Template)]
     return [item for item in items if item.match.__module__ == module.__name__]

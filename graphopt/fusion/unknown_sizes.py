@@ -1,4 +1,4 @@
-"""Refusals because sizes are unknown before the model runs; reasons name the dims, which ``--dim`` fixes."""
+"""Refusals because of unknown sizes; the reasons name the dims, which ``--dim`` fixes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import CantFuse
 
-#: The end of these reasons, and the words before it in reasons about two sizes.
+#: The last words of these reasons, and the words before them in reasons about two sizes.
 UNKNOWN = "is unknown before the model runs"
 EQUAL = "are equal"
 
 
 def obstacle_to_static_shape(value: ir.Value, cx: Context) -> str | None:
-    """The first unknown size of ``value``, as a reason; ``None`` if all are known."""
+    """The reason that names the first unknown size of ``value``; ``None`` if all are known."""
     shape = cx.shape(value)
     if shape is None:
         return f"the rank of {value.name!r} is unknown"
@@ -43,7 +43,7 @@ def require_static_size(value: ir.Value, axis: int, cx: Context) -> int:
 
 
 def require_equal(a: Dim, b: Dim, cx: Context, fault: str) -> None:
-    """Two sizes are equal.
+    """Require that two sizes are equal.
 
     Raises:
         CantFuse: they differ, with the reason ``fault``, or may differ.

@@ -112,13 +112,13 @@ def try_with(
 
 
 def no_run(generator: Inputs, refusal: str | None) -> RuntimeFailure:
-    """The error for a model that runs on no inputs; ``refusal`` is onnxruntime's."""
+    """The error for a model that does not run on its inputs; ``refusal`` is onnxruntime's error."""
     given = generator.options.given
     return RuntimeFailure(
         f"the model does not run on the {'given' if given else 'generated'} inputs: {refusal}",
         hint="change the values of --input-shape and --input"
         if given
-        else "give shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
+        else "set shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
     )
 
 

@@ -1,7 +1,7 @@
 """Lineage: the original nodes of each node of a result, the derivations between them, and removed nodes.
 
-A :class:`Recorder` observes a run. :class:`Lineage` combines its observations with the provenance of the
-nodes (:mod:`graphopt.ir.provenance`). It can be stored in the metadata of the result, as JSON, under
+A :class:`Recorder` observes a run. :class:`Lineage` combines its records with the provenance of the
+nodes (:mod:`graphopt.ir.provenance`). The metadata of the result can store it as JSON, under
 :data:`KEY`.
 """
 
@@ -19,12 +19,12 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.util.lazy_dataclass import dataclass
 
-#: The metadata entry of a model, outside of the namespace ``graphopt.``, which saving strips.
+#: The key of the metadata entry. It is outside of the namespace ``graphopt.``, which is stripped on save.
 KEY = "graphopt:lineage"
 #: The version of the stored form.
 _VERSION = 1
 
-#: A pass, and the rule or pass that it applied.
+#: A pass, and the rule that it applied, or the pass itself.
 Step = tuple[str, str]
 
 
@@ -33,12 +33,12 @@ class NodeLineage:
     """The lineage of one node of a result.
 
     Attributes:
-        name: its name, or its operator and first output.
-        originals: the names of the original nodes that it replaces; its own name if it is original.
-        steps: the derivations that contributed to it, in order; none if it is original.
-        folded: the names of the original nodes that are folded into constants that it reads.
-        absorbed: the names of further original nodes whose results it computes: duplicates, and nodes that
-            were removed because they changed nothing.
+        name: its name; for a node without a name, its operator and first output.
+        originals: the names of the original nodes that it replaces; its own name for an original node.
+        steps: the derivations that contributed to it, in order; empty for an original node.
+        folded: the names of the original nodes that were folded into constants that it reads.
+        absorbed: the names of other original nodes whose results it computes: duplicates, and identities
+            that were removed.
     """
 
     name: str
@@ -49,7 +49,7 @@ class NodeLineage:
 
     @property
     def is_original(self) -> bool:
-        """Whether the node replaces only itself."""
+        """Whether the node is an original node without changes."""
         return not self.steps and not self.folded
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,14 +65,14 @@ class NodeLineage:
 
 @dataclass(frozen=True)
 class Fate:
-    """The outcome for one original node.
+    """The replacements of one original node.
 
     Attributes:
         name: its name.
-        nodes: the nodes of the result that replace it, in their order.
-        folded: the nodes of the result that read a constant into which it is folded.
-        steps: the rewrites of the node, or of nodes derived from it, in order; for a removed node, the last
-            one removed it.
+        nodes: the nodes of the result that replace it, in execution order.
+        folded: the nodes of the result that read a constant into which it was folded.
+        steps: the rewrites of the node and of nodes derived from it, in order; for a removed node, the last
+            rewrite removed it.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Fate:
     steps: tuple[Step, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome for JSON."""
+        """The replacements for JSON."""
         return {
             "original": self.name,
             "nodes": list(self.nodes),
@@ -91,11 +91,11 @@ class Fate:
 
 
 class Recorder(PassInstrumentation):
-    """Records the rewrites of a run by the original nodes that they concern.
+    """Records the rewrites of each original node in a run.
 
     Attributes:
         originals: the labels of the nodes before the first pass, in order.
-        rewrites: the passes, and their rules, that rewrote each original node or nodes derived from it.
+        rewrites: for each original node, the passes and rules that rewrote it or nodes derived from it.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Recorder(PassInstrumentation):
         self._present: dict[str, None] = {}
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Begin again if this is the first pass: a run is repeated without rewrites at fault."""
+        """Reset the records before the first pass, because a run may be repeated without a faulty rewrite."""
         if index == 1:
             self.rewrites = {}
             self.originals = [ir.label(node) for graph in ir.graphs_of(model) for node in graph]
@@ -113,7 +113,7 @@ class Recorder(PassInstrumentation):
         self._stage = pass_.name
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
-        """Record the nodes that became unused, and were removed together with those that read them."""
+        """Record unused nodes that were removed together with their readers."""
         if not record.changes:
             return
         present = dict.fromkeys(
@@ -126,7 +126,7 @@ class Recorder(PassInstrumentation):
         self._present = present
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Record the rewrite of ``root``, and of the other nodes that ``made`` replaces."""
+        """Record the rewrite of ``root``, and of the other nodes that the new nodes ``made`` replace."""
         for name in dict.fromkeys(name for node in (root, *made) for name in ir.origins(node)):
             self.rewrites.setdefault(name, {})[self._stage, action.owner] = None
 
@@ -136,8 +136,8 @@ class Lineage:
     """The lineage of all nodes of a result.
 
     Attributes:
-        nodes: the lineage of each node, by name, in the order of the result.
-        outputs: the names of nodes, by the names of their outputs.
+        nodes: the lineage of each node of the result, by name, in execution order.
+        outputs: the name of the node that computes each value, by the name of the value.
         originals: the names of the original nodes, in order.
         rewrites: the steps that rewrote each original node, in order.
     """
@@ -149,7 +149,7 @@ class Lineage:
 
     @classmethod
     def of(cls, model: ir.Model, recorder: Recorder) -> Lineage:
-        """The lineage of the nodes of ``model``, the result of the run that ``recorder`` observed."""
+        """The lineage of ``model``, the result of the run that ``recorder`` observed."""
         nodes: dict[str, NodeLineage] = {}
         outputs: dict[str, str] = {}
         for graph in ir.graphs_of(model):
@@ -164,11 +164,11 @@ class Lineage:
         return cls(nodes, outputs, recorder.originals, rewrites)
 
     def back(self, name: str) -> NodeLineage | None:
-        """The lineage of the node of the result with this name, or with an output of this name."""
+        """The lineage of the node of the result that has this name or an output of this name."""
         return self.nodes.get(name) or self.nodes.get(self.outputs.get(name, ""))
 
     def forward(self, name: str) -> Fate | None:
-        """The outcome for the original node with this name; ``None`` if there is none."""
+        """The replacements of the original node with this name; ``None`` if there is no such node."""
         if name not in self.originals:
             return None
         nodes = tuple(one.name for one in self.nodes.values() if name in (*one.originals, *one.absorbed))
@@ -176,13 +176,13 @@ class Lineage:
         return Fate(name, nodes, folded, self.rewrites.get(name, ()))
 
     def unknown(self, name: str) -> UsageError:
-        """The error for a name of neither a node of the result nor an original node."""
+        """The error for a name that neither the result nor the original contains."""
         nearest = nearest_names(name, dict.fromkeys([*self.nodes, *self.outputs, *self.originals]))[:3]
         hint = f"nearest: {', '.join(nearest)}" if nearest else "graphopt dump MODEL lists the nodes"
         return UsageError(f"neither the model nor its original has a node or value {name!r}", hint=hint)
 
     def to_json(self) -> str:
-        """The lineage for metadata; unchanged nodes that read no folded constant are omitted."""
+        """The lineage for metadata, without unchanged nodes that read no folded constant."""
         index = {name: number for number, name in enumerate(self.originals)}
 
         def numbers(names: Iterable[str]) -> list[int | str]:
@@ -213,7 +213,7 @@ class Lineage:
         """The lineage in the metadata of ``model``; ``None`` if there is none.
 
         Raises:
-            InvalidModel: the entry has another form.
+            InvalidModel: the entry is malformed.
         """
         text = model.metadata_props.get(KEY)
         if text is None:
@@ -228,7 +228,7 @@ class Lineage:
 
     @classmethod
     def _parsed(cls, data: Any, model: ir.Model) -> Lineage:
-        """The lineage of ``model`` from its stored form ``data``."""
+        """The lineage of ``model``, decoded from ``data``."""
         if data["version"] != _VERSION:
             raise ValueError(data["version"])
         originals = [str(name) for name in data["originals"]]

@@ -31,9 +31,9 @@ class DerivationStep:
     """A derivation that contributed to a node.
 
     Attributes:
-        number: its position among all derivations of the run.
-        stage: the pass that ran.
-        by: the rule or pass that derived nodes from others.
+        number: its index among all derivations of the run.
+        stage: the pass.
+        by: the rule or pass that derived the nodes.
     """
 
     number: int
@@ -84,8 +84,8 @@ def derive(
 
     Args:
         nodes, sources, by: the derivation.
-        stage: the pass that runs.
-        number: the position of the derivation among all derivations of the run.
+        stage: the current pass.
+        number: the index of the derivation among all derivations of the run.
     """
     names = dict.fromkeys(name for source in sources for name in origins(source))
     earlier = dict.fromkeys(maker for source in sources for maker in makers(source) if maker != by)
@@ -102,12 +102,12 @@ def derive(
 
 
 def _joined(nodes: Iterable[onnx_ir.Node], last: DerivationStep) -> str:
-    """The steps of ``nodes``, in order, and then the ``last`` one, in their recorded form."""
+    """The steps of ``nodes``, in order, followed by the step ``last``, in their recorded form."""
     added = f"{last.number}{_FIELD}{last.stage}{_FIELD}{last.by}"
     recorded = dict.fromkeys(text for node in nodes if (text := node.metadata_props.get(_STEPS)) is not None)
     if not recorded:
         return added
-    if len(recorded) == 1:  # a value with many readers absorbs many nodes one by one
+    if len(recorded) == 1:  # fast path: a node may absorb many nodes one by one
         (text,) = recorded
         kept = text.partition(_SEPARATOR)[2] if text.count(_SEPARATOR) + 1 == _KEPT_STEPS else text
         return f"{kept}{_SEPARATOR}{added}"
@@ -121,13 +121,13 @@ def _number(line: str) -> int:
 
 
 def absorbed(node: onnx_ir.Node) -> tuple[str, ...]:
-    """Names of further original nodes whose results ``node`` computes: duplicates, and removed views."""
+    """Names of other original nodes whose results ``node`` computes: duplicates, and removed views."""
     recorded = node.metadata_props.get(_ABSORBED)
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
 
 
 def absorb(node: onnx_ir.Node, other: onnx_ir.Node, by: str, stage: str, number: int) -> None:
-    """Record that an output of ``node`` replaces one of ``other``, from which it was not derived.
+    """Record that an output of ``node`` replaces an output of ``other``, although it is not derived from it.
 
     The other arguments are those of :func:`derive`.
     """
@@ -139,7 +139,7 @@ def absorb(node: onnx_ir.Node, other: onnx_ir.Node, by: str, stage: str, number:
 
 
 def folded_from(value: onnx_ir.Value) -> tuple[str, ...]:
-    """Names of the original nodes from which the constant ``value`` was computed; none if it is original."""
+    """Names of the original nodes that were folded into the constant ``value``; none if it is original."""
     recorded = value.metadata_props.get(_ORIGIN)
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
 

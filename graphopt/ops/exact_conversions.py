@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 
 _T = ir.DataType
-#: Bits of integers, and of the significands of floats; integers up to 2**bits are exact.
+#: Bits of integers, and of the significands of floats; all integers up to 2**bits are exact.
 SIGNED = {_T.INT8: 8, _T.INT16: 16, _T.INT32: 32, _T.INT64: 64}
 UNSIGNED = {_T.UINT8: 8, _T.UINT16: 16, _T.UINT32: 32, _T.UINT64: 64}
 FLOATS = {_T.BFLOAT16: 8, _T.FLOAT16: 11, _T.FLOAT: 24, _T.DOUBLE: 53}

@@ -1,4 +1,4 @@
-"""A silent probe of CUDA: whether onnxruntime can use a GPU, the reason if not, and the remedy."""
+"""A silent probe of CUDA: whether onnxruntime can use a GPU; if not, the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CudaStatus:
     """Whether CUDA can be used.
 
     Attributes:
-        available: whether it can.
-        reason: the reason if not, in one sentence.
-        remedy: the next step to use it, if one is known.
+        available: whether CUDA can be used.
+        reason: the reason, in one sentence, if it is not available.
+        remedy: the next step to make it available, if one is known.
     """
 
     available: bool
@@ -40,9 +40,9 @@ class CudaStatus:
 
 @cache
 def probe_cuda(index: int = 0) -> CudaStatus:
-    """Determine, once per process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
+    """Determine, once per process, whether onnxruntime can run on CUDA device ``index``, without output.
 
-    Cheap checks with clear reasons (build, driver, libraries) precede a trial session, because onnxruntime
+    Cheap checks with clear reasons (build, driver, libraries) precede a test session, because onnxruntime
     reports failures on stdout and silently falls back to the CPU.
     """
     import onnxruntime
@@ -64,11 +64,11 @@ def probe_cuda(index: int = 0) -> CudaStatus:
     return CudaStatus(False, reason, remedy)
 
 
-#: The distributions that both own the folder of onnxruntime: the last one installed overwrites the other.
+#: The distributions that contain the folder of onnxruntime: the last one installed overwrites the other.
 _WHEELS = ("onnxruntime", "onnxruntime-gpu")
-#: The first version of the NVIDIA driver for each major version of CUDA (CUDA Toolkit Release Notes).
+#: Minimum version of the NVIDIA driver for each major version of CUDA (CUDA Toolkit Release Notes).
 _DRIVERS = {11: "450", 12: "525", 13: "580"}
-#: The last versions of onnxruntime-gpu for an older CUDA.
+#: The last version of onnxruntime-gpu for each older version of CUDA.
 _OLDER_WHEELS = {12: "onnxruntime-gpu<1.27"}
 
 
@@ -101,10 +101,10 @@ def _unfit_driver(onnxruntime: ModuleType, index: int) -> CudaStatus | None:
         return CudaStatus(False, f"no NVIDIA driver ({library} not found)", install)
     count, version = ctypes.c_int(), ctypes.c_int()
     if code := driver.cuInit(0):
-        reason = f"the NVIDIA driver can't start (cuInit returned {code})"
+        reason = f"the NVIDIA driver can't be initialized (cuInit returned {code})"
         return CudaStatus(False, reason, "nvidia-smi describes the state of the driver and its GPUs")
     if driver.cuDeviceGetCount(ctypes.byref(count)) or driver.cuDriverGetVersion(ctypes.byref(version)):
-        return CudaStatus(False, "the NVIDIA driver does not answer", "nvidia-smi describes its state")
+        return CudaStatus(False, "the NVIDIA driver can't be queried", "nvidia-smi describes its state")
     if not count.value:
         hidden = "nvidia-smi lists the GPUs, and CUDA_VISIBLE_DEVICES may hide them"
         return CudaStatus(False, "the NVIDIA driver reports no GPU", hidden)
@@ -159,7 +159,7 @@ def _failing_session(onnxruntime: ModuleType, index: int) -> CudaStatus | None:
             if lacks_gpu_memory(str(error)):
                 return CudaStatus(False, f"cuda:{index} has no free memory", GPU_MEMORY_HINT)
             reason = str(error).split("CUDA failure")[-1].split(" ; ")[0].strip()
-            return CudaStatus(False, f"it does not start: {reason}")
+            return CudaStatus(False, f"a session can't be created: {reason}")
     if _PROVIDER in session.get_providers():
         return None
     return CudaStatus(False, "onnxruntime fell back to the CPU")

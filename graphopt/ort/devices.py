@@ -103,8 +103,8 @@ class Device:
 
     Attributes:
         kind: the kind of device.
-        index: its number among the devices of its kind.
-        options: options of its provider for all sessions, with values as onnxruntime expects them
+        index: its index among the devices of its kind.
+        options: options of its provider for all sessions, with values in the notation of onnxruntime
             (:func:`graphopt.util.cuda_options.parse_cuda_options`); empty for the CPU.
     """
 
@@ -123,7 +123,7 @@ class Device:
         return _CAPABILITIES[self.kind]
 
     def having(self, options: Iterable[str] | Mapping[str, object]) -> Device:
-        """This device with further ``options`` of its provider, which its own override; the CPU has none.
+        """This device with additional ``options`` of its provider, unless set already; the CPU has none.
 
         Raises:
             UsageError: an option is unknown, or has an invalid value.
@@ -134,12 +134,12 @@ class Device:
 
     @property
     def exact(self) -> Device:
-        """This device without TF32, for comparisons: TF32 hides faults."""
+        """This device without TF32, for comparisons, because TF32 hides faults."""
         return replace(self, options=tuple(pair for pair in self.options if pair[0] != TF32))
 
     @property
     def timed(self) -> Device:
-        """This device with onnxruntime's own default of TF32 unless an option sets it, for timing."""
+        """This device with onnxruntime's default for TF32 unless an option sets it, for timing."""
         return self.having({TF32: 1}) if self.capabilities.tf32 else self
 
     @property
@@ -222,7 +222,7 @@ def choose_device(
 ) -> tuple[Device, str | None]:
     """The device named by ``device``, otherwise by ``settings``, and a note as for :func:`choose`.
 
-    The device has the options of the CUDA provider of ``settings``; those of an object override them.
+    The device has the options of the CUDA provider in ``settings``; options of a ``Device`` override them.
 
     Raises:
         UsageError: ``device`` names no device.

@@ -1,4 +1,4 @@
-"""The errors of onnxruntime, in one short line, and the error classes for them."""
+"""onnxruntime's errors as one short line, and their error classes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def explain(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-#: Part of the message about the limit of onnxruntime's arena, which ``gpu_mem_limit`` sets.
+#: Part of the message for the limit of onnxruntime's arena, which ``gpu_mem_limit`` sets.
 _LIMIT_REACHED = "is smaller than requested bytes"
-#: Parts of messages about the memory of a GPU: by the arena, CUDA, cuBLAS and cuDNN.
+#: Parts of messages of the arena, CUDA, cuBLAS and cuDNN for exhausted GPU memory.
 _NO_GPU_MEMORY = (
     *("Failed to allocate memory for requested buffer", _LIMIT_REACHED),
     *("CUDA failure 2:", "out of memory", "STATUS_ALLOC_FAILED"),
 )
-#: The next step if the memory of a GPU does not suffice.
+#: The next step if the memory of a GPU is exhausted.
 GPU_MEMORY_HINT = (
     "nvidia-smi lists the memory of other processes; smaller inputs need less; the CUDA option"
     " arena_extend_strategy=as-requested reserves less; --device cpu runs on the CPU"
@@ -48,25 +48,25 @@ GPU_MEMORY_HINT = (
 
 
 def lacks_gpu_memory(text: str) -> bool:
-    """Whether ``text``, a message of a session on a GPU, reports a lack of memory."""
+    """Whether ``text``, a message of a session on a GPU, reports exhausted memory."""
     return any(part in text for part in _NO_GPU_MEMORY)
 
 
 def as_failure(error: BaseException, start: str, *, on_gpu: bool) -> RuntimeFailure | SystemExhausted:
-    """The error of graphopt for an ``error`` of onnxruntime: a lack of memory on a GPU, or a failure.
+    """The error of graphopt for an ``error`` of onnxruntime: exhausted GPU memory, or a failure.
 
     Args:
         error: the exception.
-        start: the beginning of the message, such as "onnxruntime failed".
+        start: the start of the message, such as "onnxruntime failed".
         on_gpu: whether the session runs on a GPU.
     """
     if on_gpu and _LIMIT_REACHED in str(error):
         return SystemExhausted(
-            f"{start}: the memory limit of the session on the GPU does not suffice: {explain(error)}",
+            f"{start}: the memory limit of the session on the GPU is too low: {explain(error)}",
             hint="raise the CUDA option gpu_mem_limit, or use smaller inputs",
         )
     if on_gpu and lacks_gpu_memory(str(error)):
         return SystemExhausted(
-            f"{start}: the GPU has not enough memory: {explain(error)}", hint=GPU_MEMORY_HINT
+            f"{start}: the GPU does not have enough memory: {explain(error)}", hint=GPU_MEMORY_HINT
         )
     return RuntimeFailure(f"{start}: {explain(error)}")

@@ -25,7 +25,7 @@ class Schema:
     Attributes:
         since: the version.
         parameter: the type parameter of the first typed input or output; ``""`` without one.
-        inputs, outputs: the formal ones.
+        inputs, outputs: the formal inputs and outputs.
     """
 
     since: int
@@ -44,11 +44,11 @@ class Schema:
     def bound(
         self, parameter: str, inputs: Sequence[str | None], outputs: Sequence[str | None]
     ) -> str | None:
-        """The type of the first present argument that ``parameter`` describes; ``None`` if there is none.
+        """The type of the first present argument that ``parameter`` constrains; ``None`` if there is none.
 
         Args:
             parameter: a type parameter, or the name of an input or output.
-            inputs, outputs: the types of a node's arguments; ``None`` for those that it omits.
+            inputs, outputs: the types of a node's arguments; ``None`` for omitted ones.
         """
         actual = (*_paired(self.inputs, inputs), *_paired(self.outputs, outputs))
         return next(

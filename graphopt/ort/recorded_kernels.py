@@ -1,17 +1,18 @@
-"""Kernels of onnxruntime's CUDA provider, for machines on which they can't be listed.
+"""Recorded kernels of onnxruntime's CUDA provider, for machines on which they can't be listed.
 
-Listing them loads the libraries of all providers, and so needs those of CUDA and of TensorRT. The table
-``cuda_kernels.txt`` was written by ``tests/placement/record_kernels.py`` from the registry of one release. It
-also has a property that onnxruntime lists nowhere: the inputs and outputs that a kernel keeps in host memory.
+To list them, onnxruntime loads the libraries of all providers, including CUDA and TensorRT.
+``tests/placement/record_kernels.py`` generates the table ``cuda_kernels.txt`` from the registry of one
+release. The table also has a property that onnxruntime does not list: the inputs and outputs that a kernel
+keeps in host memory.
 
-One line describes kernels of one operator, and comments begin with ``#``::
+Each line describes kernels of one operator; comments start with ``#``::
 
     ReduceSum 13- host=1 T=double,float,float16,int32,int64
     com.microsoft::Trilu 1- host=1 T=…
 
-The fields are the operator, the first and the last version that the kernel implements (none: later
-definitions have other kernels), the indices of inputs (``host``) and outputs (``host-out``) in host memory,
-and the accepted types by type parameter. ``tensor(…)`` is omitted around types.
+The fields are the operator, the first and the last version that the kernel implements (without a last
+version, later definitions have other kernels), the indices of inputs (``host``) and outputs (``host-out``) in
+host memory, and the accepted types by type parameter, without ``tensor(…)``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Kernel:
     """One registered kernel.
 
     Attributes:
-        since, until: the first and the last version of the operator that it implements. If the runtime names
+        since, until: the first and the last version of the operator that it implements. If the runtime lists
             no last version, ``until`` equals ``since``, because a newer definition may differ.
         types: accepted types, such as ``tensor(float)``, by type parameter of the operator, or by the name of
             an input or output.
@@ -62,7 +63,7 @@ class RecordedKernels:
     kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
 
     def with_memory(self, key: tuple[str, str], kernel: Kernel) -> Kernel:
-        """A listed kernel, with the memory of the recorded one of the same or the next older version."""
+        """A listed kernel, with the host memory of the recorded one of the same or the next older version."""
         older = [one for one in self.kernels.get(key, ()) if one.since <= kernel.since]
         if not older:
             return kernel
@@ -72,7 +73,7 @@ class RecordedKernels:
 
 @lru_cache(maxsize=1)
 def recorded() -> RecordedKernels:
-    """The table that graphopt contains."""
+    """The table that is shipped with graphopt."""
     version, *lines = _PATH.read_text(encoding="utf-8").splitlines()
     kernels: dict[tuple[str, str], list[Kernel]] = {}
     for line in lines:

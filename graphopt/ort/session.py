@@ -192,7 +192,7 @@ def run(
 
 
 def is_on_gpu(session: InferenceSession) -> bool:
-    """Whether ``session`` was created for another device than the CPU."""
+    """Whether ``session`` was created for a device other than the CPU."""
     return bool(session.get_providers()[0] != CPU.capabilities.provider)
 
 

@@ -86,7 +86,7 @@ class Target:
         return False
 
     def kernels(self, op_type: str, domain: str) -> Sequence[Kernel]:
-        """The kernels of an operator, of all versions and types."""
+        """The kernels of an operator for all versions and types."""
         return _kernels(self.provider).get((domain, op_type), ())
 
 
@@ -122,7 +122,7 @@ def _ceiling(*, ir_version: int, opset: int) -> int:
 def _kernels(provider: str) -> Mapping[tuple[str, str], Sequence[Kernel]]:
     """The kernels of ``provider``; those of CUDA are recorded ones for the recorded release.
 
-    For another release, they are listed. If they can't be, they are the recorded ones as well.
+    For another release, onnxruntime lists them. If that fails, the recorded ones are returned.
     """
     from onnxruntime import __version__
     from onnxruntime.capi import onnxruntime_pybind11_state as state

@@ -302,5 +302,5 @@ def describe(value: ir.Value, cx: Context) -> str:
         number = ir.scalar_of(value)
         source = "a constant" if number is None else f"the constant {number}"
     else:
-        source = "an input" if producer is None else f"made by {display_name(producer)}"
+        source = "an input" if producer is None else f"computed by {display_name(producer)}"
     return f"{ir.type_text(dtype, shape)}, {source}"

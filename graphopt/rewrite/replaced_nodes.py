@@ -1,4 +1,4 @@
-"""The nodes whose computation a replacement contains, for provenance."""
+"""The nodes that a replacement recomputes, for provenance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from graphopt import ir
 from graphopt.ops import traits
 
-#: Maximum number of replaced nodes, as a multiple of the nodes of a match, plus a constant.
+#: Maximum number of replaced nodes: a factor of the number of nodes in the match, and a constant.
 _PER_NODE, _MORE = 4, 16
 
 
@@ -16,8 +16,8 @@ def replaced_nodes(
 ) -> list[ir.Node]:
     """The nodes between ``root`` and the values that its replacement reads.
 
-    A rule may also rely on nodes outside of its pattern, such as the parts of a tensor that it concatenates.
-    If the replacement does not read all operands, the result may be large, and is limited to the pattern.
+    A replacement may also cover nodes outside of the pattern, such as the parts of a concatenated tensor.
+    If the replacement does not read all operands, the result may be large. It is then limited to the pattern.
 
     Args:
         root: the last node of a match.

@@ -1,7 +1,7 @@
-"""Operators that the target device has no kernel for, written as operators with kernels.
+"""Decompositions of operators without a kernel on the target device.
 
-A CUDA session runs them on the CPU, and copies operands and results. On the CPU, which has the kernels, the
-rules refuse.
+A CUDA session runs such operators on the CPU, and copies operands and results. If the target is the CPU, the
+rules do not apply.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def dequantize_constant(
         return m.no("the zero point is not 0", zero)
     if factor.dtype != np.float32 or factor.size != 1:
         if number.ndim != 1 or factor.shape != number.shape or factor.dtype != np.float32:
-            return m.no("the scales are no vector of float32 for a vector", scale)
+            return m.no("the scales are not a float32 vector for a vector", scale)
     elif factor.ndim:
         factor = factor.reshape(())
     return op.constant(number.astype(np.float32) * factor, m.root.outputs[0].name)

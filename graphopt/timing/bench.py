@@ -146,10 +146,10 @@ class Bench:
     """Measures models; the first one is the original.
 
     Args:
-        device: the device, whose sessions are timed with onnxruntime's default of TF32
+        device: the device; its sessions are timed with onnxruntime's default for TF32
             (:attr:`graphopt.ort.devices.Device.timed`).
         threads: threads inside one operator; by default onnxruntime's choice.
-        provider_options: further options of the provider, for timed sessions only.
+        provider_options: additional options of the provider, for timed sessions only.
         heeds_choices: use the session options that a model recommends.
         shared: outputs written over inputs, if any.
         check: checks the inputs of each model before its runs, if requested; raises UsageError.

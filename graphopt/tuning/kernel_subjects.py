@@ -189,7 +189,7 @@ def _build(
 
 
 def grouped(node: SingleNode, device: Device = CPU) -> ir.Model:
-    """The model of ``node``, whose node is a group for ``device``."""
+    """The model of ``node``, as a group for ``device``."""
     model = ir.from_proto(node.model())
     axis = Axis("elements", (1,), 1)
     grid = Grid(kernel_name(node.op), node.case, node.dtype, (axis,), (0.5,), (0.9,))

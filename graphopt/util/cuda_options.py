@@ -21,9 +21,9 @@ class CudaOption:
 
     Attributes:
         help: its effect, in one sentence.
-        default: its value if it is not given, as onnxruntime documents it.
-        words: the values of the provider by their names for users, in lower case; empty for other kinds.
-        is_size: whether its value is a positive number of bytes, or a size such as 4GiB.
+        default: onnxruntime's documented default.
+        words: the values of the provider, by their names on the command line; empty for numbers.
+        is_size: whether its value is a positive number of bytes, also written as a size such as 4GiB.
         flag: its flag on the command line; empty if only ``--cuda-option`` sets it.
         metavar: the notation of the value of ``flag``; empty for a switch.
     """
@@ -42,12 +42,12 @@ class CudaOption:
 
     @property
     def choices(self) -> list[str]:
-        """The names of its values for users; empty for numbers."""
+        """The names of its values on the command line; empty for numbers."""
         return ["1", "0"] if self.is_switch else list(self.words)
 
     @property
     def default_name(self) -> str:
-        """The name of the default for users."""
+        """The name of the default on the command line."""
         names = (name for name in self.choices if self.words[name] == self.default)
         return next(names, self.default)
 
@@ -55,8 +55,8 @@ class CudaOption:
 _SEARCHES = {word.lower(): word for word in ("EXHAUSTIVE", "HEURISTIC", "DEFAULT")}
 _GROWTHS = {"power-of-two": "kNextPowerOfTwo", "as-requested": "kSameAsRequested"}
 
-#: The options by name, as in cuda_execution_provider_info.cc; those with a flag first. The provider refuses
-#: other names, and its error has no similar name.
+#: The options by name, as in cuda_execution_provider_info.cc; those with a flag first. The provider rejects
+#: other names, and its error does not suggest a similar one.
 CUDA_OPTIONS: dict[str, CudaOption] = {
     "use_tf32": CudaOption(
         "Round the factors of float32 products to 10 bits (TF32).", "1", _SWITCH, flag="--tf32/--no-tf32"
@@ -65,7 +65,7 @@ CUDA_OPTIONS: dict[str, CudaOption] = {
         "Prefer the channels-last layout for convolutions.", "0", _SWITCH, flag="--nhwc/--no-nhwc"
     ),
     "cudnn_conv_algo_search": CudaOption(
-        "Search for algorithms of convolutions: measured, estimated, or none.",
+        "Search for convolution algorithms: measured, estimated, or none.",
         "EXHAUSTIVE",
         _SEARCHES,
         flag="--conv-search",
@@ -89,23 +89,23 @@ CUDA_OPTIONS: dict[str, CudaOption] = {
         "Run all kernels of a session on one stream.", "0", _SWITCH, flag="--one-stream"
     ),
     "cudnn_conv_use_max_workspace": CudaOption(
-        "Allow algorithms of convolutions that need large workspaces.", "1", _SWITCH
+        "Allow convolution algorithms with large workspaces.", "1", _SWITCH
     ),
     "cudnn_conv1d_pad_to_nc1d": CudaOption(
         "Pad the input of a convolution of one axis to [N, C, 1, D] instead of [N, C, D, 1].", "0", _SWITCH
     ),
     "fuse_conv_bias": CudaOption(
-        "Fuse a convolution and its bias by cuDNN, which compiles a kernel at first use.", "0", _SWITCH
+        "Fuse a convolution and its bias in cuDNN, which compiles a kernel at first use.", "0", _SWITCH
     ),
-    "enable_cudnn": CudaOption("Use cuDNN; without it, its operators fail.", "1", _SWITCH),
+    "enable_cudnn": CudaOption("Use cuDNN; without it, operators that require it fail.", "1", _SWITCH),
     "sdpa_kernel": CudaOption(
-        "Kernels of attention, as a sum: 1 flash, 2 efficient, 4 TensorRT, 8 cuDNN, 16 plain.", "0"
+        "Attention kernels, as a bit mask: 1 flash, 2 efficient, 4 TensorRT, 8 cuDNN, 16 plain.", "0"
     ),
     "external_data_loader_reading_threads": CudaOption(
         "Threads that read external data directly to the GPU.", "4"
     ),
-    "do_copy_in_default_stream": CudaOption("Copy on the stream of the kernels.", "1", _SWITCH),
-    "tunable_op_enable": CudaOption("Use the results of tuned operators.", "0", _SWITCH),
+    "do_copy_in_default_stream": CudaOption("Execute copies on the stream of the kernels.", "1", _SWITCH),
+    "tunable_op_enable": CudaOption("Use the results of operator tuning.", "0", _SWITCH),
     "tunable_op_tuning_enable": CudaOption("Tune operators at first use.", "0", _SWITCH),
     "tunable_op_max_tuning_duration_ms": CudaOption(
         "Time limit of the tuning of an operator, in milliseconds.", "0"
@@ -115,7 +115,7 @@ CUDA_OPTIONS: dict[str, CudaOption] = {
     ),
 }
 
-_ADDRESS = "an address in one process, and graphopt creates sessions in several"
+_ADDRESS = "an address in one process, but graphopt creates sessions in several"
 #: Options that onnxruntime accepts and graphopt refuses: the reason, and the next step.
 _REFUSED: dict[str, tuple[str, str]] = {
     "device_id": ("is part of the device", "--device cuda:N selects it"),
@@ -132,7 +132,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
 
 
 def parse_cuda_options(options: Iterable[str] | Mapping[str, object]) -> dict[str, str]:
-    """The options of the CUDA provider in ``options``, with the values that onnxruntime expects.
+    """The options of the CUDA provider in ``options``, with values in the notation of onnxruntime.
 
     >>> parse_cuda_options(["use_tf32=off", "gpu_mem_limit=1GiB"])
     {'use_tf32': '0', 'gpu_mem_limit': '1073741824'}
@@ -141,7 +141,7 @@ def parse_cuda_options(options: Iterable[str] | Mapping[str, object]) -> dict[st
         options: values by name, or texts ``KEY=VALUE``.
 
     Raises:
-        UsageError: an option is unknown, refused, or has two values; or a value is not one of the option.
+        UsageError: an option is unknown, not supported, or has two values; or a value is invalid.
     """
     found: dict[str, str] = {}
     for text in as_texts(options):
@@ -171,7 +171,7 @@ def as_texts(options: Iterable[str] | Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _parsed(name: str, value: str) -> str:
-    """``value`` as onnxruntime expects it; raises UsageError if the option ``name`` has no such value."""
+    """``value`` in the notation of onnxruntime; raises UsageError if it is invalid for ``name``."""
     option = CUDA_OPTIONS[name]
     if option.words:
         known = dict(option.words) | {word.lower(): word for word in option.words.values()}

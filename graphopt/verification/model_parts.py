@@ -21,7 +21,7 @@ from graphopt.ort.loadable_model import beside_data
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.verification.session_memory import Weights
 
-#: Maximum bytes of tensors outside of files in a part that refers to data files.
+#: Maximum size of tensors outside of files in a part that refers to data files, in bytes.
 _MAX_EMBEDDED = 1 << 30
 #: Weights are large if they have more than this share of all weights' bytes.
 _LARGE = 1e-3
@@ -70,7 +70,7 @@ class Region:
         return [v for v in dict.fromkeys(read) if v not in computed and ir.constant_of(v) is None]
 
     def to_model(self, types: Mapping[str, ir.TypeProtocol]) -> ir.Model:
-        """The region as a model; ``types`` has the types of its inputs that are not declared."""
+        """The region as a model; ``types`` has the types of its inputs without a declared type."""
 
         def declare(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
             return types.get(value.name or "") or value.type, None
@@ -94,7 +94,7 @@ class Region:
 
 
 def types_of(values: Mapping[str, Any]) -> dict[str, ir.TypeProtocol]:
-    """The types of the arrays and sequences among ``values``; an empty sequence counts as one of float32."""
+    """The types of the arrays and sequences among ``values``; an empty sequence has the type float32."""
     found: dict[str, ir.TypeProtocol] = {}
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]

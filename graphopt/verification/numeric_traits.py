@@ -103,7 +103,7 @@ def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
 
 
 def traits_of_values(model: ir.Model) -> dict[ir.Value, NumericTraits]:
-    """The numeric traits of each value of the main graph, from its whole computation."""
+    """The numeric traits of each value of the main graph, from all nodes that it depends on."""
     return {
         value: _numeric_traits(flags)
         for value, flags in _traits_of_values(model.graph, {}, model, {}).items()

@@ -229,9 +229,9 @@ class Verdict:
 
     @property
     def agreement(self) -> str:
-        """The closeness of the models and the extent: ``bit-identical in 26 comparisons of …``.
+        """The agreement of the models and the scope: ``bit-identical in 26 comparisons of …``.
 
-        In default sessions, onnxruntime may replace the nodes of one model by operators with other rounding.
+        In default sessions, onnxruntime may replace nodes of one model by operators that round differently.
         """
         if not self.rows:
             return "nothing was compared"

@@ -88,7 +88,7 @@ def test_fused_and_unfused_nodes(invoke: Invoke, gelus: Path) -> None:
         "  /first/Mul_y_Gelu for /first/Mul_y, /first/Mul_d, /first/Add_c, … 2 more",
         "not fused 1 × gelu: the argument of Erf is 2 x, in a GELU it is 0.707107 x",
         "  at     Erf /second/Erf_f",
-        "  value  e: f32[N, 4], made by Div /second/Div_e",
+        "  value  e: f32[N, 4], computed by Div /second/Div_e",
         "  do     if a GELU is intended, correct its constants",
     ]
 
@@ -280,7 +280,7 @@ def test_placement_on_cuda_needs_no_device(invoke: Invoke, tmp_path: Path) -> No
         "  at     Clip Clip(k)",
         "  do     graphopt optimize -O3 --device cuda runs it on the device",
         "copied to the host 1 ×: Clip runs on the CPU",
-        "  at     j, made by Neg(j), read by Clip(k)",
+        "  at     j, computed by Neg(j), read by Clip(k)",
         "  do     graphopt optimize -O3 --device cuda removes it",
         "on the CPU 1 × computation of sizes, which are in host memory",
     ]

@@ -93,7 +93,7 @@ def test_the_fusion_of_a_node_is_one_of_its_rewrites(invoke: Invoke, model: Path
 
 def test_a_result_without_its_lineage_is_the_original(invoke: Invoke, model: Path) -> None:
     assert invoke("optimize", model, "-o", "out.onnx", "-O3").status == 0
-    assert "out.onnx is a result without a recorded lineage" in invoke("lineage", "out.onnx", "y").err
+    assert "out.onnx is a result without recorded lineage" in invoke("lineage", "out.onnx", "y").err
     assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
     assert "recorded lineage" not in invoke("lineage", "out.onnx", "y").err
     assert "recorded lineage" not in invoke("lineage", model, "y").err

@@ -208,7 +208,7 @@ def test_explanations_include_facts_about_the_value() -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=False)
     assert api.explain(model).missed[0].about == "f32[B, 1, S, 1], an input"
     model = CASES["GELU of another polynomial"].model(mended=False)
-    assert api.explain(model).missed[0].about == "f32[N, 4], made by Div(a)"
+    assert api.explain(model).missed[0].about == "f32[N, 4], computed by Div(a)"
 
 
 def test_a_fused_operator_represents_all_nodes_that_it_computes() -> None:

@@ -96,7 +96,7 @@ _CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
         "a driver that fails",
         {"driver": _Driver(status=999)},
         "cuda",
-        "the NVIDIA driver can't start (cuInit returned 999)",
+        "the NVIDIA driver can't be initialized (cuInit returned 999)",
         "nvidia-smi",
     ),
     ("no GPU", {"driver": _Driver(gpus=0)}, "cuda", "reports no GPU", "CUDA_VISIBLE_DEVICES"),
@@ -200,10 +200,10 @@ def test_a_lack_of_memory_on_the_gpu(
     assert done.status == 5 and done.out == "" and not Path("out.onnx").exists()
     error, hint = done.err.strip().splitlines()
     if "Available memory" in message:
-        assert "the memory limit of the session on the GPU does not suffice: " in error
+        assert "the memory limit of the session on the GPU is too low: " in error
         assert "gpu_mem_limit" in hint
     else:
-        assert "the GPU has not enough memory: " in error and "nvidia-smi" in hint
+        assert "the GPU does not have enough memory: " in error and "nvidia-smi" in hint
     assert "hostname" not in error and "bfc_arena" not in error and len(error) < 300
 
 

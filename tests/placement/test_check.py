@@ -21,13 +21,13 @@ def test_a_session_places_nodes_as_predicted(libraries: Path, tmp_path: Path) ->
     arguments = ("explain", str(path), "--device", "cuda", "--pattern", "placement", "--check")
     lines = cuda_stand_in.run(libraries, "graphopt", *arguments).splitlines()
     assert lines[1:] == [
-        "a session places all nodes as predicted",
+        "the placement of a session is as predicted",
         "on the CPU 1 × LSTM: cuDNN's LSTM does not support clip",
         "  at     LSTM LSTM(z)",
         "copied to the device 1 ×: LSTM runs on the CPU",
-        "  at     z, made by LSTM(z), read by Relu(y)",
+        "  at     z, computed by LSTM(z), read by Relu(y)",
         "copied to the host 1 ×: LSTM runs on the CPU",
-        "  at     a, made by Relu(a), read by LSTM(z)",
+        "  at     a, computed by Relu(a), read by LSTM(z)",
     ]
     told = json.loads(cuda_stand_in.run(libraries, "graphopt", *arguments, "--json"))
     assert told["placement"]["differences"] == []

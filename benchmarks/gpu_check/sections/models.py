@@ -155,7 +155,7 @@ class _Job:
             captured.session(device)
         except RuntimeFailure as failure:
             copied = copy_in(graphopt.load_model(variant.path), device)
-            raise NotApplicable(copied or f"onnxruntime refuses them: {failure.message}") from failure
+            raise NotApplicable(copied or f"onnxruntime rejects them: {failure.message}") from failure
         return captured
 
 

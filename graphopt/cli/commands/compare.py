@@ -35,10 +35,8 @@ _LEVELS = click.Choice(["off", "basic", "default"])
 @click.argument("b", type=reads_model, metavar="[B]", required=False)
 @shared_options.group(
     "Verification",
-    click.option("--rtol", type=Number(0), metavar="R", help="Allowed error relative to an element."),
-    click.option(
-        "--atol", type=Number(0), metavar="R", help="Allowed error relative to the largest element."
-    ),
+    click.option("--rtol", type=Number(0), metavar="R", help="Tolerance relative to the element."),
+    click.option("--atol", type=Number(0), metavar="R", help="Tolerance relative to the largest element."),
     click.option("--exact", is_flag=True, default=None, help="Require identical bits."),
     click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),
 )
@@ -75,10 +73,10 @@ def command(
 ) -> Output:
     """Find the first tensor that departs between two models.
 
-    Both run on the same inputs, each on its own inner values, in chunks of nodes that need little memory.
-    Tensors are matched by name, and by the original nodes that a result records. Without B, the sessions of A
+    Both run on the same inputs, each on its own inner values, in chunks of nodes to limit memory.
+    Tensors are matched by name, and by the recorded original nodes of a result. Without B, the sessions of A
     are compared with those on another device, or with other optimizations of onnxruntime. Exit status 0 if no
-    tensor departs, otherwise 1.
+    tensor departs, 1 otherwise.
     """
     from graphopt import api
 

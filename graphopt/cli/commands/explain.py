@@ -90,9 +90,9 @@ def command(
     Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, the first
     condition that failed, the value responsible, and the next step. Nothing is written.
 
-    With --device cuda, lists also the nodes that onnxruntime would run on the CPU, and the tensors that it
-    would copy, with reasons and remedies. No GPU is needed, except with --check, whose exit status is 1
-    if a session on the GPU places nodes in another way.
+    With --device cuda, also lists the nodes that onnxruntime would run on the CPU, and the tensors that it
+    would copy, with reasons and remedies. Only --check needs a GPU. With it, the exit status is 1
+    if the placement of a session on the GPU differs.
 
     With --fuser native, lists also the groups of native kernels, and for each other node that a kernel may
     compute, the reason why onnxruntime runs it.

@@ -25,11 +25,11 @@ graphopt optimize model.onnx -o model.opt.onnx -O3 --provenance
 graphopt lineage model.opt.onnx logits
 """
 
-#: Number of names that are shown without -v.
+#: Maximum number of names without -v.
 _NAMES = 12
-#: The note about a result that does not have its lineage.
+#: The note about a result without recorded lineage.
 _NOT_RECORDED = (
-    "  {} is a result without a recorded lineage, and is the original here; optimize --provenance records it"
+    "  {} is a result without recorded lineage, and is used as the original; optimize --provenance records it"
 )
 
 
@@ -45,10 +45,10 @@ _NOT_RECORDED = (
 def command(run: Run, model: Path, node: str) -> Output:
     """Show the original nodes of a node, and their rewrites.
 
-    NODE is the name of a node, or of a value that it computes. MODEL is a result of optimize --provenance, or
-    an original model, on which the pipeline runs again. For a node of the result, shows the original nodes
-    that compute it, and the passes and rules in order. For an original node, shows the nodes of the result
-    that replace it, and its rewrites in order; the last one removed a node that is not in the result.
+    NODE is the name of a node or of one of its outputs. MODEL is a result of optimize --provenance, or
+    an original model, which is optimized again. For a node of the result, shows the original nodes
+    that it replaces, and the passes and rules in order. For an original node, shows the nodes of the result
+    that replace it, and its rewrites in order. If the result lacks the node, the last rewrite removed it.
     """
     from graphopt.api import load_model
     from graphopt.instrument.lineage import KEY as LINEAGE
@@ -79,7 +79,7 @@ def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -
         else:
             yield from _names("from", back.originals, everything)
             yield from _names("also replaces", back.absorbed, everything)
-            yield from _steps("made by", back.steps)
+            yield from _steps("derived by", back.steps)
         yield from _names("reads constants folded from", back.folded, everything)
     if forward is not None:
         yield Line(f"node of the original: {forward.name}", "title")

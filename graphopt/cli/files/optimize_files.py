@@ -232,7 +232,7 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
     """Check that results without a given name can be written.
 
     Raises:
-        UsageError: a result can't be written, or would replace a file without the mark of an earlier run.
+        UsageError: a result can't be written, or would overwrite a file without the mark of an earlier run.
     """
     _check_distinct(targets)
     for source, target in zip(sources, targets, strict=True):

@@ -295,7 +295,7 @@ def for_command(name: str, rest: Sequence[str]) -> str | None:
 def for_option(name: str, known: Collection[str]) -> str | None:
     """The hint for an option that does not exist; ``None`` if no hint fits.
 
-    The parts of a hint, separated by semicolons, that name options of other commands are left out. If no
+    The parts of a hint, separated by semicolons, that name options of other commands are omitted. If no
     other part names an option, the hint does not fit.
 
     Args:

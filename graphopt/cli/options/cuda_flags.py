@@ -21,7 +21,7 @@ _PREFIX = "cuda_option_"
 
 
 def flag_options() -> Iterator[Decorator]:
-    """The options of the command line for all options of the provider that have a flag."""
+    """The command-line options for all options of the provider that have a flag."""
     for name, option in CUDA_OPTIONS.items():
         if option.flag:
             kind: dict[str, Any] = {"is_flag": True}
@@ -34,7 +34,7 @@ def flag_options() -> Iterator[Decorator]:
 
 
 def collect_flags(values: dict[str, Any]) -> str | None:
-    """Move the values of flags in ``values`` to the option ``cuda_options``; returns the first given flag."""
+    """Move the values of flags in ``values`` to the option ``cuda_options``; returns the first flag."""
     if _COLLECTED not in values:
         return None
     texts = list(values[_COLLECTED] or ())
@@ -50,7 +50,7 @@ def collect_flags(values: dict[str, Any]) -> str | None:
 
 
 def _default_text(name: str, option: CudaOption) -> str:
-    """The default of a flag, by the names of its values for users."""
+    """The default of a flag, in the notation of the command line."""
     if name == "use_tf32":
         return "no-tf32; of bench: tf32"
     if option.is_switch:

@@ -44,7 +44,7 @@ class _Named(click.Path):
 
 
 class Number(click.FloatRange):
-    """A number in a range, which NaN is not in: comparisons with NaN would accept everything."""
+    """A number in a range. NaN is rejected, because comparisons with it would accept everything."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """The number."""

@@ -141,9 +141,9 @@ def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
 
 
 def check_cuda_flag(run: Run) -> None:
-    """Check that flags for the CUDA provider are only given for models that may run on CUDA.
+    """Check that flags for the CUDA provider are only used for models that may run on CUDA.
 
-    Settings of the provider are no error on the CPU, because several machines may have the same settings.
+    Settings of the provider have no effect on the CPU: machines with and without a GPU may share settings.
 
     Raises:
         UsageError: a flag is given, and models run on the CPU.

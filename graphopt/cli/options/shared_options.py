@@ -108,7 +108,7 @@ output_options = group("Files", *weight_options.OPTIONS)
 #: For commands whose results record their settings.
 record_option = named("Files", "record_settings")
 
-#: For commands about results of ``optimize``, which may record the lineage of their nodes.
+#: For commands that read results of ``optimize``, which may contain the lineage of their nodes.
 provenance_option = named("Files", "provenance")
 
 #: The hint for a fuser that is combined with another choice of passes.

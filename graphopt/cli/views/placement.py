@@ -12,9 +12,9 @@ from graphopt.util.text_tables import Line, counted, shortened
 
 _Item = TypeVar("_Item")
 
-#: Sites that are shown without -v.
+#: Maximum number of sites per reason without -v.
 _SITES = 1
-#: Readers of a copy that are shown.
+#: Maximum number of readers of a copy.
 _READERS = 2
 
 
@@ -45,7 +45,7 @@ def placement_lines(found: PlacementExplanation, *, everything: bool) -> Iterato
 
 def _differences(found: PlacementExplanation) -> Iterator[str]:
     if not found.differences:
-        yield Line("a session places all nodes as predicted", "title")
+        yield Line("the placement of a session is as predicted", "title")
         return
     yield Line(f"a session on {found.device} differs from the prediction", "title")
     yield from (f"  {one}" for one in found.differences)
@@ -73,5 +73,5 @@ def _node_site(node: NodePlacement) -> str:
 
 def _copy_site(one: ExplainedCopy) -> str:
     copy = one.copy
-    made = "an input" if copy.producer is None else f"made by {copy.producer}"
-    return f"{copy.tensor}, {made}, read by {shortened(copy.readers, _READERS)}"
+    source = "an input" if copy.producer is None else f"computed by {copy.producer}"
+    return f"{copy.tensor}, {source}, read by {shortened(copy.readers, _READERS)}"

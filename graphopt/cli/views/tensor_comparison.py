@@ -11,7 +11,7 @@ from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 if TYPE_CHECKING:
     from graphopt.verification.inner_tensors.departures import ComparedTensor, TensorComparison
 
-#: Number of tensors that are listed.
+#: Maximum number of listed tensors.
 _LISTED = 10
 
 
@@ -76,9 +76,9 @@ def _all_tensors(found: TensorComparison) -> Table:
 
 
 def notes(found: TensorComparison) -> list[str]:
-    """The lines on stderr: the tensors that were not compared, and the cost."""
+    """The lines on stderr: the inputs, the tensors that were not compared, and the memory."""
     left = [
-        (sum(found.unmatched), "have no partner"),
+        (sum(found.unmatched), "are unmatched"),
         (found.lost, "do not exist after onnxruntime's optimizations"),
         (found.random, "depend on random numbers"),
     ]

@@ -14,7 +14,7 @@ SUBJECTS: tuple[Subject, ...] = (*attention.SUBJECTS, *normalizations.SUBJECTS, 
 
 
 def subjects_for(device: Device) -> tuple[Subject, ...]:
-    """The subjects for ``device``; those for GPUs include operators that only CUDA has, and float16."""
+    """The subjects for ``device``; for GPUs, also operators with CUDA kernels only, and float16."""
     if device.capabilities.is_host:
         return SUBJECTS
     own = (*attention.SUBJECTS, *normalizations.SUBJECTS, *cuda_operators.SUBJECTS)

@@ -1,4 +1,4 @@
-"""Fused operators of onnxruntime with kernels on CUDA only."""
+"""Fused operators of onnxruntime that have kernels on CUDA only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPSILON = "epsilon = 1e-5"
 
 
 def _group_norm(pixels: int) -> CompetingModels:
-    """GroupNorm of channels-first images, transposed twice: its kernel requires channels last."""
+    """GroupNorm of channels-first images, between two transpositions: its kernel requires channels last."""
     weights = {
         f"gain{KEPT}": random(1, _CHANNELS),
         f"bias{KEPT}": random(2, _CHANNELS),
@@ -43,7 +43,7 @@ def _group_norm(pixels: int) -> CompetingModels:
 
 
 def _bias_softmax(length: int) -> CompetingModels:
-    """The softmax of masked scores; onnxruntime creates the operator itself unless its optimizer is off."""
+    """The softmax of masked scores. onnxruntime's optimizer creates the operator, too."""
     texts = {
         UNFUSED: "y:4 | s = Add(x, mask) y = Softmax<axis = -1>(s)",
         "BiasSoftmax": "y:4 | y = com.microsoft.BiasSoftmax<axis = 3, is_inner_broadcast = 0>(x, mask)",

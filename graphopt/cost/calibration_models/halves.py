@@ -1,4 +1,4 @@
-"""Subjects in float16, derived from those in float32; attention of float16 has kernels of its own on CUDA."""
+"""Subjects in float16, derived from those in float32. On CUDA, float16 attention has separate kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.cost.calibration_models.competing_models import CompetingModels, S
 if TYPE_CHECKING:
     import onnx
 
-#: End of the names of initializers that remain in float32, such as the scale and bias of GroupNorm.
+#: Suffix of the names of initializers that remain in float32, such as the scale and bias of GroupNorm.
 KEPT = "_f32"
 
 
@@ -58,7 +58,7 @@ def _redeclare(declared: onnx.TypeProto.Tensor) -> None:
 
 
 def _narrowed(array: np.ndarray) -> np.ndarray:
-    """``array`` in float16 if it is of float32; values beyond its range become the largest ones."""
+    """``array`` in float16 if it is float32; values out of range saturate."""
     if array.dtype != np.float32:
         return array
     limit = np.finfo(np.float16).max

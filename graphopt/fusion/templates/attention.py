@@ -21,11 +21,11 @@ from graphopt.util.lazy_dataclass import dataclass
 
 #: Operands, in the order of the printer. Without keys and values, the queries are packed with them.
 QUERY, KEY, VALUE, MASK, PAST_KEY, PAST_VALUE, LENGTHS, TOTAL, COSINES, SINES = range(10)
-#: Number of queries up to which the kernel is faster than Attention, and that from which it is if causal.
+#: Maximum number of queries for which the kernel is faster than Attention, and minimum number if causal.
 _FEW_QUERIES, _CAUSAL_QUERIES = 2, 64
 #: Number of queries up to which the kernel is faster than MultiHeadAttention, without and with a mask.
 _QUERIES = {False: 64, True: 256}
-#: Length of the past up to which the kernel is faster for one query of as many heads as keys.
+#: Maximum length of the past for which the kernel is faster for one query if heads don't share keys.
 _LONGEST_PAST = 256
 #: Attributes of GroupQueryAttention that have no kernel unless they have these values.
 _GROUPED = {
@@ -178,8 +178,8 @@ def group_query_attention(anchor: ir.Node, cx: Context) -> Match:
     if window == 0:
         raise CantFuse("its window is empty")
     if window > 0 and attributes.get("softcap", 0.0) > 0 and (cx.shape(query) or ())[1:2] != (1,):
-        # a score of -inf is the negative soft cap
-        raise CantFuse("onnxruntime computes padded queries from masked keys, with a window and a soft cap")
+        # the soft cap maps a score of -inf to a finite score
+        raise CantFuse("with a window and a soft cap, onnxruntime computes padded queries from masked keys")
     ranks = {LENGTHS: (lengths, (1,)), TOTAL: (total, (0, 1)), COSINES: (cosines, (2,)), SINES: (sines, (2,))}
     for each, allowed in ranks.values():
         if each is not None and cx.rank(each) not in allowed:

@@ -30,7 +30,7 @@ _MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 _MOST_EXTENT = 1 << 12
 #: Number of channels up to which onnxruntime multiplies uint8 by int8 slowly.
 FEW_CHANNELS = 4
-#: Number of positions from which on depthwise convolutions are faster.
+#: Minimum number of positions for which depthwise convolutions are faster.
 _MIN_POINTS = 196
 
 
@@ -75,9 +75,9 @@ def is_faster(match: Match, cx: Context) -> bool:
 def is_faster_in_groups(match: Match, cx: Context) -> bool:
     """Whether onnxruntime is slower for several groups, measured in the same way.
 
-    Groups of several channels took 0.02 to 0.25 of onnxruntime's time. Depthwise convolutions of two operands
-    of uint8 took 0.4 to 0.9 for 196 positions or more, and 1.2 to 1.5 for 49. For uint8 times int8 they took
-    0.55 to 1.5 alone, but not less between convolutions, whose values onnxruntime keeps channels last.
+    Groups of several channels took 0.02 to 0.25 of onnxruntime's time. Depthwise convolutions of two uint8
+    operands took 0.4 to 0.9 for 196 positions or more, and 1.2 to 1.5 for 49. For uint8 times int8, they took
+    0.55 to 1.5 alone, but were not faster between convolutions, which onnxruntime computes channels last.
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
@@ -136,11 +136,11 @@ def _by_filter(value: ir.Value | None, filters: int, cx: Context) -> bool:
 def conv_parameters(
     node: ir.Node, shape: tuple[int, ...], by_filter: tuple[bool, bool]
 ) -> ByteConvParameters:
-    """The parameters of a convolution with weights of ``shape``; raises CantFuse if it has no kernel."""
+    """The parameters of a convolution with weights of ``shape``; raises CantFuse if there is no kernel."""
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     groups = int(attributes.get("group", 1))
     if groups < 1 or shape[0] % groups:
-        raise CantFuse("its groups do not divide its filters")
+        raise CantFuse("its number of filters is not a multiple of its number of groups")
     mode = str(attributes.get("auto_pad", "NOTSET"))
     kernel = tuple(attributes.get("kernel_shape") or shape[2:])
     strides = tuple(attributes.get("strides") or (1, 1))

@@ -183,7 +183,7 @@ def _parameters(node: ir.Node, shape: tuple[int, ...]) -> ConvParameters:
         raise CantFuse(f"onnxruntime has no dilations with auto_pad {found.auto_pad}")
     require_uncropped(found.auto_pad, found.strides, found.kernel)
     if found.groups < 1 or shape[0] % found.groups:
-        raise CantFuse("its groups do not divide its filters")
+        raise CantFuse("its number of filters is not a multiple of its number of groups")
     return found
 
 

@@ -94,7 +94,7 @@ def conv_transpose(anchor: ir.Node, cx: Context) -> Match:
         raise CantFuse("the rank of its bias is wrong")
     tensor = ir.constant_of(weights)
     if tensor is not None and not np.isfinite(tensor.numpy()).all():
-        raise CantFuse("its weights are not all finite: onnxruntime leaves out their products with padding")
+        raise CantFuse("its weights are not all finite: onnxruntime omits their products with padding")
     parameters = _parameters(anchor, dims)
     return Match("conv_transpose", (anchor,), tuple(operands), (anchor.outputs[0],), parameters)
 

@@ -1,7 +1,7 @@
-"""Conv of dequantized operands in 2 dimensions, whose result is quantized, with Relu or Clip before that.
+"""Conv of dequantized operands in 2 dimensions with a quantized result, optionally after Relu or Clip.
 
-The result has the bits of the operators in onnxruntime without optimizations, up to rounding errors of more
-than six standard deviations. It is computed on integers, except for elements whose rounding depends on the
+The result has the bits of the operators in onnxruntime without optimizations, except for rounding errors of
+more than six standard deviations. It is computed on integers, except for elements that depend on the
 rounding of sums (``quantized_conv.h``).
 """
 
@@ -29,11 +29,11 @@ from graphopt.fusion.templates.quantized_product import (
 )
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Largest number of products of a sum, so that sums, and sums of squares, are less than 2³¹.
+#: Maximum number of products of a sum, so that sums, and sums of squares, are less than 2³¹.
 _MOST_DEPTH = 1 << 14
-#: Largest number of products of a sum for which kernels of two operands of uint8 are faster.
+#: Maximum number of products of a sum for which kernels of two uint8 operands are faster.
 _FEW_PRODUCTS = 640
-#: Smallest number of positions of results for which these were measured.
+#: Minimum number of result positions for which these kernels were measured.
 _MIN_POINTS = 49
 
 
@@ -42,10 +42,10 @@ class QuantizedConvParameters:
     """Static parameters.
 
     Attributes:
-        conv: those of the convolution of integers.
-        x, weights, result: scales and zero points; those of ``weights`` are ``None`` if each filter has one.
-        bias_scale: that of a bias of integers; ``None`` for one of floats, for scales of filters, or no bias.
-        low, high: bounds of the result before it is quantized.
+        conv: the parameters of the integer convolution.
+        x, weights, result: scales and zero points; for ``weights``, ``None`` if they vary by filter.
+        bias_scale: the scale of an integer bias; ``None`` for a float bias, scales by filter, or no bias.
+        low, high: bounds of the result before quantization.
     """
 
     conv: ByteConvParameters
@@ -58,13 +58,13 @@ class QuantizedConvParameters:
 
 
 def is_faster(match: Match, cx: Context) -> bool:
-    """Whether onnxruntime is slower. It computes the nodes on integers if the operand is uint8.
+    """Whether onnxruntime is slower. It computes on integers if the input is uint8.
 
     At 1 thread on AVX-512 with VNNI, the kernel took 0.2 to 0.8 of the time of onnxruntime 1.31 for int8. For
-    uint8, elements of long sums are repeated in single precision more often: two operands of uint8 took 0.35
-    to 0.8 up to 576 products, 0.95 for 1,152, and 1.3 for 2,304. Those of uint8 times int8 took 1.2 to 3, but
-    0.4 for few channels. Groups are as in :mod:`.byte_conv`. Results of less than 7×7 positions take a few
-    microseconds, and are left to onnxruntime.
+    uint8, elements of long sums are recomputed in single precision more often: two uint8 operands took 0.35
+    to 0.8 up to 576 products, 0.95 for 1,152, and 1.3 for 2,304. uint8 times int8 took 1.2 to 3, but
+    0.4 for few channels. Groups are as in :mod:`.byte_conv`. Results with fewer than 7×7 positions take a few
+    microseconds, and have no kernel.
     """
     x, weights = match.operands[:2]
     assert x is not None and weights is not None
@@ -108,25 +108,25 @@ def quantized_conv(anchor: ir.Node, cx: Context) -> Match:
 
 
 def dequantized(node: ir.Node, index: int, cx: Context) -> tuple[ir.Value, ir.Node]:
-    """The bytes of an operand, and the node that dequantizes them."""
+    """The quantized operand, and the node that dequantizes it."""
     value = node.inputs[index] if index < len(node.inputs) else None
     before = None if value is None else quantizer(value.producer(), "DequantizeLinear")
     if before is None or (found := before.inputs[0]) is None or cx.dtype(found) not in BYTES:
-        raise CantFuse("its operands are not dequantized bytes")
+        raise CantFuse("its operands are not dequantized 8-bit integers")
     return found, before
 
 
 def quantized_bias(
     node: ir.Node, count: int, cx: Context
 ) -> tuple[ir.Value | None, ir.Value | None, float | None, tuple[ir.Node, ...]]:
-    """The bias of ``count`` floats or integers, the scales or scale of integers, and their dequantizer."""
+    """The bias of ``count`` elements, its scales or scale if it is quantized, and its dequantizer."""
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None or not value.name:
         return None, None, None, ()
     before = quantizer(value.producer(), "DequantizeLinear")
     bias = value if before is None else before.inputs[0]
     if bias is None or cx.static_shape(bias) != (count,):
-        raise CantFuse("its bias is not one number for each result")
+        raise CantFuse("its bias does not have one element for each channel of the result")
     if before is None or cx.dtype(bias) is not ir.DataType.INT32:
         if cx.dtype(value) is not ir.DataType.FLOAT:
             raise CantFuse("no kernels for a bias of this type")
@@ -138,12 +138,12 @@ def quantized_bias(
     scales = before.inputs[1]
     scale = None if scales is None else cx.constant(scales)
     if scales is None or cx.dtype(scales) is not ir.DataType.FLOAT:
-        raise CantFuse("no kernels for scales of other types than float")
+        raise CantFuse("no kernels for scales of types other than float")
     if scale is not None and scale.size == 1:
         return bias, None, float(scale.reshape(-1)[0]), (before,)
     axis = before.attributes["axis"].value if "axis" in before.attributes else 1
     if axis not in (0, -1) or cx.static_shape(scales) != (count,):
-        raise CantFuse("its bias has neither one known scale nor one for each number")
+        raise CantFuse("its bias has neither one known scale nor one scale for each element")
     return bias, scales, None, (before,)
 
 
@@ -165,7 +165,7 @@ def _only_reader(node: ir.Node) -> ir.Node:
     value = node.outputs[0]
     readers = list(ir.readers(value))
     if len(readers) != 1 or value.is_graph_output():
-        raise CantFuse("its result is not quantized alone")
+        raise CantFuse("its result has readers other than a quantizer")
     return readers[0]
 
 

@@ -1,6 +1,6 @@
-"""Gemm of dequantized operands, whose result is quantized, with Relu or Clip before that.
+"""Gemm of dequantized operands with a quantized result, optionally after Relu or Clip.
 
-The kernel is that of :mod:`.quantized_product`. Products are added to the bias, in onnxruntime's order.
+It shares the kernel of :mod:`.quantized_product`. Products are added to the bias, in onnxruntime's order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphopt.fusion.templates.quantized_product import (
     quantization_of_axis,
 )
 
-#: Number of rows from which on kernels of two operands of uint8 are faster.
+#: Minimum number of rows for which kernels of two uint8 operands are faster.
 _MIN_ROWS = 8
 
 
@@ -24,7 +24,7 @@ def is_faster(match: Match, cx: Context) -> bool:
     """Whether onnxruntime is slower.
 
     At 1 thread on AVX-512 with VNNI, the kernel took 0.02 to 0.1 of the time of onnxruntime 1.31 for int8.
-    For two operands of uint8 it took 0.6 for 8 rows or more, and 1.0 to 1.15 for one; for uint8 times int8
+    For two uint8 operands, it took 0.6 for 8 rows or more, and 1.0 to 1.15 for one; for uint8 times int8,
     1.25 to 1.4.
     """
     a, b = match.operands[:2]
@@ -37,16 +37,16 @@ def is_faster(match: Match, cx: Context) -> bool:
 
 @template("Gemm", is_faster=is_faster)
 def quantized_gemm(anchor: ir.Node, cx: Context) -> Match:
-    """a [rows, depth] times b [depth, columns], or times the transpose of b [columns, depth]; plus a bias."""
+    """``a · b + bias``: a [rows, depth], b [depth, columns], or ``bᵀ`` of b [columns, depth]."""
     attributes = {name: attribute.value for name, attribute in anchor.attributes.items()}
     if attributes.get("transA", 0) or any(attributes.get(name, 1) != 1 for name in ("alpha", "beta")):
-        raise CantFuse("no kernels for factors, or a transposed left operand of bytes")
+        raise CantFuse("no kernels of 8-bit integers with alpha, beta or transA")
     is_transposed = bool(attributes.get("transB", 0))
     a, a_node = dequantized(anchor, 0, cx)
     b, b_node = dequantized(anchor, 1, cx)
     shape = cx.static_shape(b)
     if cx.rank(a) != 2 or shape is None or len(shape) != 2:
-        raise CantFuse("the shape of its right operand is unknown, or it is no matrix")
+        raise CantFuse("its right operand is not a matrix of known shape")
     b_quantization, scales, zeros = quantization_of_axis(b_node, b, 2 if is_transposed else 1, cx)
     columns = shape[0 if is_transposed else 1]
     bias, bias_scales, bias_scale, bias_nodes = quantized_bias(anchor, columns, cx)

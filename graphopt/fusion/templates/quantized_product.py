@@ -17,12 +17,12 @@ from graphopt.fusion.template_table import Match, template
 from graphopt.fusion.unknown_sizes import require_equal
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Largest scale, and the inverse of the smallest, for which rounding errors of products are relative to them.
+#: Maximum scale, and inverse of the minimum, for which rounding errors are relative to the products.
 _MOST_SCALE = 2.0**40
 _DOMAINS = ("", ir.MICROSOFT)
 #: Element types that kernels of bytes multiply.
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
-_OTHER_BATCHES = "its operands have other batches"
+_OTHER_BATCHES = "the batches of its operands differ"
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class ProductParameters:
         result: ``None`` for a result of floats.
         batched: whether each matrix of ``a`` has its own ``b``.
         is_transposed: whether ``b`` is [columns, depth].
-        bias_scale: that of a bias of integers; ``None`` for one of floats, for scales of columns, or no bias.
-        low, high: bounds of a result before it is quantized.
+        bias_scale: the scale of an integer bias; ``None`` for a float bias, scales by column, or no bias.
+        low, high: bounds of the result before quantization.
     """
 
     a: Quantization | None
@@ -140,10 +140,10 @@ def one_quantization(node: ir.Node, quantized: ir.Value, cx: Context) -> Quantiz
 def quantization_of_axis(
     node: ir.Node, b: ir.Value, from_end: int, cx: Context
 ) -> tuple[Quantization, ir.Value | None, ir.Value | None]:
-    """The quantization of ``b``, with the scales and zero points of columns.
+    """The quantization of ``b``, with scales and zero points by column.
 
     Args:
-        from_end: the number of the axis of columns, counted from the end: 1 is the last one.
+        from_end: the axis of columns, counted from the end: 1 is the last one.
     """
     try:
         return one_quantization(node, b, cx), None, None

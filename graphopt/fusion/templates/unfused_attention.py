@@ -139,7 +139,7 @@ def _checked(operands: Sequence[ir.Value | None], cx: Context) -> tuple[Dim, int
     heads, depth = (require_static_size(query, axis, cx) for axis in (1, 3))
     q, k, v = (shape or () for shape in shapes)
     for one, other in zip((*q[:2], *q[:2], depth), (*k[:2], *v[:2], k[3]), strict=True):
-        require_equal(one, other, cx, "its operands have other batches or heads")
+        require_equal(one, other, cx, "the batches or heads of its operands differ")
     if heads < 1:
         raise CantFuse("it has no heads")
     return q[0], heads
@@ -161,6 +161,6 @@ def _mask_axes(mask: ir.Value, sizes: tuple[Dim, ...], cx: Context) -> tuple[int
     axes: list[int | None] = [None] * skipped
     for axis, dim in enumerate(shape):
         if dim != 1:
-            require_equal(dim, sizes[skipped + axis], cx, "its mask has other sizes than its scores")
+            require_equal(dim, sizes[skipped + axis], cx, "the sizes of its mask and of its scores differ")
         axes.append(None if dim == 1 else axis)
     return tuple(axes)

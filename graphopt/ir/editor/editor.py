@@ -22,7 +22,7 @@ class Editor(BodyEdits, InputOutputEdits, FunctionEdits, VersionEdits, MetadataE
         listeners: notified of replaced values.
         stage: the name of the pass that runs, for provenance.
         actor: the rule or pass that rewrites.
-        derivations: the number of derivations of nodes from others.
+        derivations: the number of recorded derivations of nodes.
         trusts_shape: whether the declared shape of an output is correct; real models contain
             wrong shapes, which onnxruntime trusts. By default, all shapes are trusted; shape facts replace
             this function.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue, RunOptions
 
 T = TypeVar("T")
-#: Maximum number of sets of input shapes whose runs are counted before they are captured.
+#: Maximum number of sets of input shapes for which runs are counted before a capture.
 _COUNTED = 256
 #: The run option that selects a graph, and its value for a run that is neither captured nor replayed.
 GRAPH_ID, NOT_CAPTURED = "gpu_graph_id", -1
@@ -160,7 +160,7 @@ class CapturedGraphs:
         return graph
 
     def _may_capture(self, values: Mapping[str, Any], key: tuple[Any, ...]) -> bool:
-        """Whether this run may be captured; graphs of empty tensors have no kernels."""
+        """Whether this run may be captured. Runs with empty tensors are not: their graphs have no kernels."""
         if self._is_off or any(prod(_shape(value)) == 0 for value in values.values()):
             self._record.count("cuda-graph runs without a graph")
             return False
@@ -184,7 +184,7 @@ class CapturedGraphs:
         return False
 
     def _capture(self, graph: _Captured, key: tuple[Any, ...]) -> bool:
-        """Bind buffers for the outputs, and run once more, which captures; returns whether that succeeded."""
+        """Bind buffers for the outputs, and capture another run; returns whether that succeeded."""
         for name, value in zip(self._outputs, graph.binding.get_outputs(), strict=True):
             graph.binding.bind_ortvalue_output(name, empty_like(value, self._device))
         graph.options = run_options(len(self._graphs) + 1)
@@ -197,7 +197,7 @@ class CapturedGraphs:
                 Hint(
                     "cuda-graph-off",
                     f"CUDA graphs are off: onnxruntime can't capture a run: {explain(error)}",
-                    "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions",
+                    "the model runs without CUDA graphs; docs/diagnostics.md lists the conditions",
                 )
             )
             return False
@@ -239,5 +239,5 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _type(value: Any) -> str:
-    """The element type, the same for arrays and values of onnxruntime, which share a graph."""
+    """The element type; equal for arrays and for values of onnxruntime, so that they share a graph."""
     return str(numpy_type(value.data_type()) if hasattr(value, "data_type") else value.dtype)

@@ -80,13 +80,13 @@ class GraphSwitch:
 
 
 def refusal(failure: GraphoptError, model: ir.Model | None, device: Device) -> str:
-    """The reason in words for a session of ``model`` that onnxruntime refuses with CUDA graphs."""
+    """The reason why onnxruntime rejects a session of ``model`` with CUDA graphs."""
     if "control flow" in failure.message:
         return "onnxruntime finds control flow in the model"
     if "graph capture" in failure.message or "CUDA Graph" in failure.message:
         copy = None if model is None else copy_in(model, device)
         return copy or "onnxruntime copies tensors between the CPU and the GPU"
-    return f"onnxruntime refuses them: {failure.message}"
+    return f"onnxruntime rejects them: {failure.message}"
 
 
 def skip(record: Record, reason: str, device: Device) -> None:
@@ -94,7 +94,7 @@ def skip(record: Record, reason: str, device: Device) -> None:
     record.count(SKIPS)
     if device.capabilities.captures_graphs:
         remedy = (
-            "the model runs as without CUDA graphs; docs/diagnostics.md lists the conditions, and graphopt"
+            "the model runs without CUDA graphs; docs/diagnostics.md lists the conditions, and graphopt"
             " explain --device cuda the copies between the CPU and the GPU"
         )
         record.hint(Hint("cuda-graph-off", f"CUDA graphs are off: {reason}", remedy))

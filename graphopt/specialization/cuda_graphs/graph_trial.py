@@ -1,4 +1,4 @@
-"""Whether onnxruntime creates a session with CUDA graphs, tried in another process."""
+"""A test in another process whether onnxruntime creates a session with CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
 from graphopt.specialization.cuda_graphs.graph_switch import GRAPHS_ON, refusal
 
-#: Wall-clock seconds for one session.
+#: Timeout of one session, in seconds.
 _PATIENCE = 600.0
 
 
 def trial_refusal(
     source: Source, model: ir.Model | None, device: Device, choice: SessionChoice | None = None
 ) -> str | None:
-    """The reason in words why ``source`` has no session with CUDA graphs, although it has one without them.
+    """The reason why ``source`` has no session with CUDA graphs, although it has one without them.
 
-    ``None`` if it has a session with CUDA graphs, or none at all.
+    ``None`` if a session with CUDA graphs can be created, or no session at all.
 
     Args:
         source, device, choice: as for :func:`graphopt.ort.session.create`.
-        model: the model, for the reason; ``None`` if only onnxruntime can read it.
+        model: the model, to explain the reason; ``None`` if only onnxruntime can read it.
     """
     try:
         _load_in_child(source, device, choice, GRAPHS_ON)

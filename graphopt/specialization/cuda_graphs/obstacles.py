@@ -1,8 +1,8 @@
 """The reasons why the runs of a model can't be captured in a CUDA graph.
 
 onnxruntime requires that a model has no control flow, computes tensors of fixed shapes at fixed addresses,
-and copies no tensor between the CPU and the device. Copies depend on its optimizations, so that its session
-decides about them, and :func:`copy_in` explains a refusal.
+and copies no tensor between the CPU and the device. Copies depend on its optimizations. Therefore they are
+detected by the creation of a session, and :func:`copy_in` explains a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphopt.util.ort_array_conversion import LOW_TYPES
 
 
 def obstacles(model: ir.Model, device: Device) -> Iterator[str]:
-    """The reasons why runs of ``model`` on ``device`` can't be captured, in words; the first suffices."""
+    """The reasons why runs of ``model`` on ``device`` can't be captured."""
     if not device.capabilities.captures_graphs:
         yield f"the device is the {device}, and CUDA graphs are for NVIDIA GPUs"
         return
@@ -31,7 +31,7 @@ def obstacles(model: ir.Model, device: Device) -> Iterator[str]:
 
 
 def copy_in(model: ir.Model, device: Device) -> str | None:
-    """A predicted copy between the CPU and ``device`` in words, with the node on the CPU that causes it.
+    """Describe a predicted copy between the CPU and ``device``, and the node on the CPU that causes it.
 
     The prediction is that of a session without optimizations. ``None`` if no copy is predicted.
     """
@@ -40,7 +40,7 @@ def copy_in(model: ir.Model, device: Device) -> str | None:
     causes = [(copy, _node_on_cpu(copy, on_cpu)) for copy in found.copies]
     if not causes:
         return None
-    # nodes that only compute with sizes are often removed by optimizations
+    # optimizations often remove nodes that only compute with sizes
     copy, node = min(causes, key=lambda cause: cause[1] is None or cause[1].cause is Cause.SIZES)
     if node is None:
         return f"{copy.tensor!r} is read on the CPU and on the GPU"
@@ -62,7 +62,7 @@ def _control_flow(model: ir.Model) -> Iterator[str]:
 
 
 def _random_numbers(model: ir.Model) -> Iterator[str]:
-    """The first operator that draws random numbers: replays would repeat the seed of the capture."""
+    """The first operator that draws random numbers, because replays repeat the seed of the capture."""
     for graph in ir.graphs_of(model):
         for node in graph:
             if is_random(node) and node.op_type != "BatchNormalization":

@@ -124,7 +124,7 @@ def make_groups(
         if known is None:
             cx.edit.rename_function(function, [call], name)
             lowered, kernel = policy.kernels[group]
-            # Without the copies and repeated computations of a group, its values may have another order.
+            # Copies and duplicates were removed from the group, which may change the order of its values.
             if lowered == signature and set(group.nodes) <= set(function):
                 note_kernel(function, kernel)
         else:

@@ -115,7 +115,7 @@ def _name(dtype: ir.DataType) -> str:
 
 
 def _profitable(candidates: Mapping[ir.Node, object], found: PartitionedGraph) -> list[ir.Node]:
-    """The candidates that exchange tensors with each other and with the device, but not with the CPU."""
+    """The candidates that exchange tensors with the device or with each other, but not with the CPU."""
     chosen = dict.fromkeys(candidates)
     while True:
         kept = [node for node in chosen if all(_sides(node, chosen, found))]
@@ -154,14 +154,14 @@ def _read_on_device(reader: ir.Node, index: int, found: PartitionedGraph) -> boo
 
 
 def _meets_device(node: ir.Node, found: PartitionedGraph) -> bool:
-    """Whether a node on the device computes an operand of ``node`` or reads its result: a copy now."""
+    """Whether ``node`` now causes a copy: a node on the device computes an operand or reads its result."""
     return any(value is not None and _written_on_device(value, found) for value in node.inputs) or any(
         _read_on_device(reader, index, found) for value in node.outputs for reader, index in value.uses()
     )
 
 
 def _connected(nodes: Mapping[ir.Node, None]) -> list[list[ir.Node]]:
-    """``nodes`` in groups that exchange tensors, in order."""
+    """``nodes`` in groups that exchange tensors, in execution order."""
     groups: dict[ir.Node, list[ir.Node]] = {}
     for node in nodes:
         group = [node]
@@ -176,7 +176,7 @@ def _connected(nodes: Mapping[ir.Node, None]) -> list[list[ir.Node]]:
 
 
 def _wide(value: ir.Value, dtype: _T, node: ir.Node, before: list[ir.Node], cx: Context) -> ir.Value:
-    """``value`` as ``dtype``: a constant, or the result of a Cast, which is appended to ``before``."""
+    """``value`` as ``dtype``: a constant, or the result of a Cast that is appended to ``before``."""
     array = cx.constant(value)
     if array is not None and value.name:
         assert node.graph is not None

@@ -46,8 +46,8 @@ class Decompose(Pass):
 
     By default, on CPUs, the pass expands GroupNormalization and, with many elements, ReduceLogSumExp; in
     pipelines with native kernels also Shrink, because a kernel computes the simpler operators in one pass
-    over memory. onnxruntime has fast kernels for other operators. On other devices, it expands operators that
-    onnxruntime has a kernel for on the CPU only, such as Celu. By default, the pass also
+    over memory. onnxruntime has fast kernels for other operators. On other devices, the pass expands
+    operators with a kernel on the CPU only, such as Celu. By default, it also
     applies decompositions of other packages (entry points ``graphopt.decompositions``). It always applies
     those of the caller (``rules=[…]`` with ``pass_="decompose"``).
 

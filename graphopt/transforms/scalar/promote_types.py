@@ -1,4 +1,4 @@
-"""promote-types: wider operand types for nodes whose type the device has no kernel for."""
+"""promote-types: wider operand types for nodes without a kernel for their type."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from graphopt.util.lazy_dataclass import dataclass
 class PromoteTypes(Pass):
     """Promote integers and booleans to a wider type where the device has no kernel for their type.
 
-    ``Clip(int32) → Cast(Clip(Cast(int64)))``. Otherwise, a CUDA session runs the node on the CPU, and copies
-    its operands to the host and its result back. The pass considers nodes that only move, select or compare
-    elements, so that the results are equal in every bit, and only nodes next to others on the device whose
-    operands and readers are all there: the number of copies decreases. On the CPU, the pass does nothing. It
-    is not ``for_speed``, so that pipelines without other device-dependent passes don't probe for devices.
+    ``Clip(int32) → Cast(Clip(Cast(int64)))``. Without it, a CUDA session runs the node on the CPU, and copies
+    its operands to the host and its result back. The pass promotes nodes that only move, select or compare
+    elements, so that the results are bit-identical. A promoted group of nodes is adjacent to nodes on the
+    device, and none of its operands or readers is on the CPU, so that the number of copies decreases. On the
+    CPU, the pass does nothing. It is not ``for_speed``, so that pipelines without other device-dependent
+    passes don't detect devices.
 
     LLVM's type legalization promotes integers in the same way.
     """

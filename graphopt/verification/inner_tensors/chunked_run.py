@@ -18,13 +18,13 @@ from graphopt.verification.inner_tensors.node_chunks import Chunk
 from graphopt.verification.model_parts import types_of
 from graphopt.verification.runners import Runners
 
-#: Sessions without an arena, which return memory as soon as values are not needed.
+#: Options of sessions without an arena, which release the memory of dead values immediately.
 _MEMORY = SessionMemory(is_single=True)
 
 
 @dataclass(frozen=True)
 class SessionKind:
-    """The sessions of a model.
+    """The properties of the sessions of a model.
 
     Attributes:
         device: the device.
@@ -40,8 +40,8 @@ class SessionKind:
 class ChunkedRun:
     """Runs a model chunk by chunk, in sessions of one kind.
 
-    With optimizations, only those inner values are returned that exist after the optimizations of their
-    chunk: an output in the middle of a fusion would prevent it.
+    With optimizations, a chunk returns only the inner values that exist after its optimizations, because
+    an output in the middle of a fusion prevents the fusion.
 
     Args:
         name: the name of the model in messages.
@@ -59,7 +59,7 @@ class ChunkedRun:
         self._only: tuple[Chunk, Runner] | None = None
 
     def stream(self, feeds: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The wanted values by name, chunk by chunk; chunks without wanted values yield none.
+        """Yield the wanted values by name, chunk by chunk; chunks without wanted values are omitted.
 
         Raises:
             RuntimeFailure, ResourceLimit: a chunk does not load or run.
@@ -88,7 +88,7 @@ class ChunkedRun:
                 yield found
 
     def rest(self) -> None:
-        """End the process of a model with one chunk, until the next run."""
+        """End the process of a model with a single chunk; the next run starts another."""
         if self._only is not None:
             self._end(self._only[1])
 
@@ -98,7 +98,7 @@ class ChunkedRun:
             runner.rest()
 
     def _prepared(self, chunk: Chunk, inputs: Mapping[str, Any]) -> tuple[Chunk, Runner]:
-        """The chunk with the values that its sessions return, and its runner; ``inputs`` are its inputs."""
+        """The chunk, with the values that its sessions return, and its runner."""
         kind, types = self._kind, types_of(inputs)
         if kind.level != "off":
             chunk = _after_optimizations(chunk, types, kind)

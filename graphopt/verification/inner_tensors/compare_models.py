@@ -34,9 +34,9 @@ from graphopt.verification.output_comparison import leaves, nbytes
 from graphopt.verification.runners import Runners
 
 #: Limits on the weights that a session maps, and on the tensors that it returns at once, in bytes: a session
-#: copies weights for its kernels, and tensors exist several times while they are compared.
+#: copies weights for its kernels, and a comparison needs several copies of a tensor.
 WEIGHT_BYTES, TENSOR_BYTES = 1 << 28, 1 << 26
-#: Number of sizes of the dynamic dims that are tried.
+#: Number of generated inputs, with different sizes of dynamic dims, from which one is selected.
 _BINDINGS = 3
 
 
@@ -48,7 +48,7 @@ class Side:
         name: the name of the model in messages.
         model: the model.
         kind: the sessions that run it.
-        origins: the original nodes of its nodes, by name, if they are recorded in its metadata.
+        origins: the original nodes of its nodes, by name, if its metadata contains them.
     """
 
     name: str
@@ -69,20 +69,20 @@ def compare_models(
 
     Args:
         a, b: the runs.
-        options: the inputs of ``a``; ``b`` receives them in its own float types.
+        options: the options for the inputs of ``a``; ``b`` receives them in its own float types.
         tolerances: the tolerances; by default those of reassociation.
-        memory: bytes of memory of a process in addition to the weights; ``None`` for no limit.
+        memory: limit on the memory of a process, in addition to the weights, in bytes; ``None`` for no limit.
 
     Raises:
         UnsupportedModel: no values match, or an input can't be generated.
-        UsageError: the inputs do not fit a model.
+        UsageError: the inputs do not match a model.
         RuntimeFailure: a model does not run.
     """
     pairs = match_values(a.model, b.model, b.origins)
     if not pairs:
         raise UnsupportedModel(
             f"no tensor of {a.name} has the name or the origin of one of {b.name}",
-            hint="graphopt verify compares the outputs alone",
+            hint="graphopt verify compares only the outputs",
         )
     with contextlib.ExitStack() as stack:
         runners = []
@@ -119,7 +119,7 @@ def compare_models(
 
 
 def valid_feeds(side: Side, runners: Runners, options: InputOptions | None) -> Feeds:
-    """The largest of several inputs on which the model runs: with few rows, a fault may have no effect."""
+    """The largest of several inputs on which the model runs, because small inputs may hide a fault."""
     generator = Inputs(side.model, options)
     outputs = frozenset(side.model.graph.outputs)
     chunks = chunks_of(
@@ -145,7 +145,7 @@ def valid_feeds(side: Side, runners: Runners, options: InputOptions | None) -> F
 
 
 def chunks_for(model: ir.Model, wanted: list[ir.Value], feeds: Mapping[str, Any]) -> list[Chunk]:
-    """The chunks of ``model`` that return the ``wanted`` values, with limits on bytes for these ``feeds``."""
+    """The chunks of ``model`` that return the ``wanted`` values, with sizes estimated for ``feeds``."""
     sizes = {
         dim: size
         for port in Signature.of(model).inputs
@@ -162,7 +162,7 @@ def chunks_for(model: ir.Model, wanted: list[ir.Value], feeds: Mapping[str, Any]
 
 
 def _in_types_of(side: Side, feeds: Feeds) -> Feeds:
-    """``feeds`` in the float types of the inputs of ``side``; raises UsageError if they do not fit."""
+    """``feeds`` in the float types of the inputs of ``side``; raises UsageError if shapes or names differ."""
     signature = Signature.of(side.model)
     known = signature.input_types
     if unknown := [name for name in feeds if name not in known]:
@@ -176,7 +176,7 @@ def _in_types_of(side: Side, feeds: Feeds) -> Feeds:
             sizes = "x".join(map(str, shape))
             raise UsageError(
                 f"input {port.name!r} of {side.name} is {port}, not of shape {list(shape)}",
-                hint=f"--input-shape {port.name}:{sizes} changes the inputs of both models",
+                hint=f"--input-shape {port.name}:{sizes} sets the shape in both models",
             )
     return {name: _cast(value, numpy_type(known[name])) for name, value in feeds.items()}
 
@@ -191,7 +191,7 @@ def _cast(value: Any, wanted: np.dtype[Any] | None) -> Any:
 
 
 def _watched(stream: Stream, model: ir.Model, first: dict[str, NonFinite]) -> Stream:
-    """``stream``, with the first values that contain NaN or infinities recorded in ``first``."""
+    """``stream`` without changes; records the first values with NaN and with infinities in ``first``."""
     nodes = {value.name: ir.label(node) for node in model.graph for value in node.outputs}
     for values in stream:
         for name, value in values.items():
@@ -202,7 +202,7 @@ def _watched(stream: Stream, model: ir.Model, first: dict[str, NonFinite]) -> St
 
 
 def _count(value: Any, test: Any) -> int:
-    """The number of elements of the floats in ``value`` that satisfy ``test``."""
+    """The number of float elements in ``value`` that satisfy ``test``."""
     return sum(
         int(np.count_nonzero(test(array)))
         for array in leaves(value)

@@ -1,4 +1,4 @@
-"""The result of a comparison of inner tensors: departures, errors along the depth, and non-finite numbers."""
+"""The result of a comparison of inner tensors: departures, errors by depth, and non-finite values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ComparedTensor:
     """The comparison of one tensor.
 
     Attributes:
-        pair: the values.
+        pair: the matched values.
         depth: the number of nodes on the longest path to the value in model A.
         kind: type and shape in A, such as ``f32[2, 16]``.
-        error: the difference.
+        error: their difference.
     """
 
     pair: MatchedValues
@@ -69,8 +69,8 @@ class DepthRange:
     Attributes:
         first, last: the range, both inclusive.
         identical: the number of tensors with equal bits.
-        bins: the numbers of other tensors by relative error: up to each limit of :data:`ERROR_BINS`, and
-            beyond the last one.
+        bins: the numbers of other tensors by relative error: one bin for each limit of :data:`ERROR_BINS`,
+            and one above the last limit.
         departed: the number of departed tensors.
         largest: the largest relative error.
     """
@@ -113,8 +113,8 @@ class TensorComparison:
     Attributes:
         graph: the main graph of A.
         tensors: the compared tensors, in the topological order of A.
-        unmatched: the numbers of values of A and of B without a partner.
-        lost: the number of matched values that one of the sessions does not compute after its optimizations.
+        unmatched: the numbers of unmatched values of A and of B.
+        lost: the number of matched values that are missing after onnxruntime's optimizations of a session.
         random: the number of matched values that depend on random numbers, which are not compared.
         nonfinite: the first values with ``nan`` and ``inf``, by model (``a``, ``b``).
         chunks: the numbers of chunks of A and B.
@@ -136,8 +136,8 @@ class TensorComparison:
     def departed(self) -> tuple[ComparedTensor, ...]:
         """The departed tensors, in order.
 
-        A tensor that was matched only by its origin, and departs alone, may be another part of an expression:
-        it counts only if a tensor of the same name that depends on it departs, too.
+        A tensor that is matched only by its origin may be a different part of an expression. Its departure
+        counts only if a tensor that is matched by name and depends on it departs, too.
         """
         wrong = [one for one in self.tensors if one.error.reason is not None]
         sure = [one.pair.a for one in wrong if one.pair.is_sure]
@@ -151,7 +151,7 @@ class TensorComparison:
 
     @cached_property
     def sources(self) -> tuple[ComparedTensor, ...]:
-        """The departed tensors that depend on no departed tensor."""
+        """The departed tensors that do not depend on another departed tensor."""
         compared = {one.pair.a: None for one in self.tensors}
         departed = {one.pair.a: one for one in self.departed}
         tainted: dict[ir.Value, bool] = {}
@@ -170,7 +170,7 @@ class TensorComparison:
         return not self.departed
 
     def histogram(self) -> list[DepthRange]:
-        """The errors along the depth."""
+        """The errors by depth."""
         if not self.tensors:
             return []
         deepest = max(one.depth for one in self.tensors)
@@ -248,5 +248,5 @@ def _ancestors(values: Sequence[ir.Value]) -> dict[ir.Value, None]:
 
 
 def _finite(number: float) -> float | None:
-    """``number`` for JSON, which has no infinities."""
+    """``number`` for JSON, in which infinities are not representable."""
     return number if math.isfinite(number) else None

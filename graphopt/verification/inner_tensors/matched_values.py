@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphopt import ir
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Names that contain only a position in the file: two exporters use them for different values.
+#: Names that consist of a counter: exporters use the same name for different values.
 _NUMBERED = re.compile(r"([A-Za-z:_]*[_:])?\d+")
 
 
 @dataclass(frozen=True)
 class MatchedValues:
-    """Two values that contain the same tensor if the models agree.
+    """Two values that contain the same tensor if the models are equivalent.
 
     Attributes:
         a, b: the values of both models.
-        is_sure: whether they have the same name, which passes keep only for equal contents. The nodes of
+        is_sure: whether they have the same name, which passes preserve only for equal contents. The nodes of
             other values have a common origin, and may compute different parts of an expression.
     """
 
@@ -34,7 +34,7 @@ def match_values(
 
     Values are matched by their names, and then by the nodes that compute them: nodes with equal names and
     operators, or a node of ``b`` whose recorded origins (:mod:`graphopt.ir.provenance`) are nodes of ``a``.
-    ``origins`` has origins by the names of nodes, if they are recorded elsewhere.
+    ``origins`` has the origins of nodes by name, if they are not recorded in the nodes.
     """
     ours, theirs = compared_values(a), compared_values(b)
     named = {value.name: value for value in theirs}
@@ -53,7 +53,7 @@ def match_values(
 
 
 def compared_values(model: ir.Model) -> list[ir.Value]:
-    """The results of the nodes of the main graph that are read, except constants, in topological order."""
+    """Values of the main graph that have readers, except inputs and constants, in topological order."""
     return [
         value
         for node in model.graph
@@ -63,7 +63,7 @@ def compared_values(model: ir.Model) -> list[ir.Value]:
 
 
 def _is_sure(value: ir.Value, twin: ir.Value) -> bool:
-    """Whether two values of the same name contain the same tensor if the models agree."""
+    """Whether two values of the same name contain the same tensor if the models are equivalent."""
     if value.is_graph_output() or not _NUMBERED.fullmatch(value.name or ""):
         return True
     node, other = value.producer(), twin.producer()
@@ -73,7 +73,7 @@ def _is_sure(value: ir.Value, twin: ir.Value) -> bool:
 def _by_origin(
     a: ir.Model, b: ir.Model, origins_of: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Values whose nodes have a common origin: candidates, some of them several times."""
+    """Candidate pairs, whose nodes have a common origin, with duplicates."""
     nodes = {ir.label(node): node for node in a.graph}
     last: dict[tuple[str, ...], ir.Node] = {}
     for node in b.graph:
@@ -98,7 +98,7 @@ def _by_origin(
 
 
 def _result(nodes: list[ir.Node]) -> ir.Node | None:
-    """The only one of ``nodes`` whose outputs others read; ``None`` if there are several."""
+    """The only one of ``nodes`` whose outputs other nodes read; ``None`` if there are several."""
     if len(nodes) == 1:
         return nodes[0]
     inside = dict.fromkeys(nodes)

@@ -1,7 +1,7 @@
-"""Cut a model into chunks of consecutive nodes that run one at a time, and return their inner values.
+"""Split a model into chunks of consecutive nodes, which run one at a time and return their inner values.
 
 A chunk reads inputs of the model and values that earlier chunks computed. Its size is limited by the weights
-that its session maps, and by the tensors that it returns. A node that exceeds a limit alone is a chunk.
+that its session maps, and by the tensors that it returns. A single node that exceeds a limit is a chunk.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from graphopt.util.resource_budget import Budget
 from graphopt.verification.model_parts import Region, tensors_read
 from graphopt.verification.session_memory import Weights
 
-#: Bytes of inferred contents beyond which shapes count as unknown.
+#: Maximum size of inferred contents of shapes, in bytes; larger shapes are unknown.
 _FACTS = 1 << 28
-#: Bytes of a tensor of unknown size in the estimate.
+#: Estimated size of a tensor with an unknown shape, in bytes.
 _UNKNOWN = 1 << 20
 
 
@@ -83,7 +83,7 @@ def _chunk(
     wanted: Collection[ir.Value],
     last: Mapping[ir.Value, int],
 ) -> Chunk:
-    """The chunk of ``nodes`` with this ``number``; ``last`` has the last chunk that reads each value."""
+    """Chunk ``number``, with the nodes ``nodes``; ``last`` has the last chunk that reads each value."""
     made = dict.fromkeys(value for node in nodes for value in node.outputs if value.name)
     needed = {value: None for value in made if value.is_graph_output() or last.get(value, -1) > number}
     returned = [value for value in made if value in wanted or value in needed]
@@ -101,7 +101,7 @@ def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
 
 
 def estimated_sizes(model: ir.Model, sizes: Mapping[str, int]) -> Callable[[ir.Value], int]:
-    """Estimates the bytes of values of ``model`` for dynamic dims of these ``sizes``."""
+    """Estimates the sizes of values of ``model``, in bytes, for the ``sizes`` of dynamic dims."""
     facts = ShapeFacts(
         model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(nbytes=_FACTS)
     )

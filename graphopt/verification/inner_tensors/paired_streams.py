@@ -1,4 +1,4 @@
-"""Pair the values of two chunked runs as soon as both exist, in bounded memory."""
+"""Pair the values of two chunked runs as soon as both are computed, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from graphopt import publish
 from graphopt.verification.output_comparison import nbytes
 
-#: Bytes of waiting values that are kept in memory; further ones wait in files.
+#: Maximum size of unpaired values in memory, in bytes; further ones are stored in files.
 _KEPT = 1 << 28
 
 Stream = Iterator[dict[str, Any]]
@@ -19,8 +19,8 @@ Stream = Iterator[dict[str, Any]]
 def paired(a: Stream, b: Stream, partners: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
     """The pairs of values of two runs, as (name in ``a``, value of ``a``, value of ``b``).
 
-    The run that is behind continues, so that few values wait for their partners. Values without a partner are
-    dropped.
+    The run with less progress continues, so that few values are unpaired at a time. Unmatched values are
+    discarded.
 
     Args:
         a, b: values by name, chunk by chunk, at least one in each.
@@ -53,7 +53,7 @@ def paired(a: Stream, b: Stream, partners: Mapping[str, str]) -> Iterator[tuple[
 
 
 class Waiting:
-    """Values that wait for their partners, in memory up to a limit, and then in files."""
+    """Unpaired values, in memory up to a limit, and then in files."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class Waiting:
         return name in self._values or name in self._files
 
     def put(self, name: str, value: Any) -> None:
-        """Keep ``value`` until :meth:`pop`."""
+        """Store ``value`` until :meth:`pop`."""
         size = nbytes(value)
         if self._bytes + size <= _KEPT:
             self._values[name] = value
@@ -86,7 +86,7 @@ class Waiting:
             pickle.dump(value, file, protocol=5)
 
     def pop(self, name: str) -> Any:
-        """Return the value, and forget it."""
+        """Return and remove the value."""
         if name in self._values:
             value = self._values.pop(name)
             self._bytes -= nbytes(value)

@@ -1,4 +1,4 @@
-"""Compare two tensors that should contain the same numbers, perhaps in different precision."""
+"""Compare two tensors with equal expected values, possibly in different precision."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from graphopt.verification.tolerances import SPACING, FloatType, Tolerance
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The differences that do not count as a departure.
+    """The differences that are not a departure.
 
     Attributes:
-        numerics: the class of differences, which determines the tolerance by float type.
-        rtol, atol: replace the relative tolerance, and the tolerance relative to the largest element.
+        numerics: the numerics class, which determines the tolerance for each float type.
+        rtol, atol: override the tolerance relative to the element, and relative to the largest element.
         bits: require identical bits.
     """
 
@@ -40,7 +40,7 @@ class Tolerances:
                 raise UsageError(f"{name} is {given}", hint="give 0 or a positive number")
 
     def of(self, coarsest: FloatType) -> Tolerance:
-        """The tolerance of computations whose coarsest float type is ``coarsest``."""
+        """The tolerance for computations whose least precise float type is ``coarsest``."""
         found = Tolerance.of(self.numerics, coarsest)
         return Tolerance(
             found.rtol if self.rtol is None else self.rtol, found.atol if self.atol is None else self.atol
@@ -52,10 +52,10 @@ class TensorError:
     """The difference of two tensors.
 
     Attributes:
-        largest: the largest absolute difference of finite elements; of sequences, of all their tensors.
+        largest: the largest absolute difference of finite elements; for sequences, over all their tensors.
         relative: ``largest`` relative to the largest finite element; 0 if both are 0.
         is_identical: whether all bits are equal.
-        reason: the departure in words; ``None`` if the tensors agree.
+        reason: a description of the departure; ``None`` if the tensors agree.
     """
 
     largest: float
@@ -69,7 +69,7 @@ def compare_tensors(
 ) -> TensorError:
     """Compare two results of :func:`graphopt.ort.session.run`.
 
-    Floats of different precision are compared as numbers, by the tolerance of the coarser type.
+    Floats of different precision are compared with the tolerance of the less precise type.
 
     Args:
         a, b: the results.
@@ -99,7 +99,7 @@ def compare_tensors(
 
 
 def _in_common_type(value: Any) -> Any:
-    """``value`` with all floats in double precision."""
+    """``value`` with all floats converted to double precision."""
     if isinstance(value, list | tuple):
         return [_in_common_type(item) for item in value]
     is_float = isinstance(value, np.ndarray) and (
@@ -109,7 +109,7 @@ def _in_common_type(value: Any) -> Any:
 
 
 def _is_rounding_of_quantized(a: Any, b: Any, largest: float, tolerances: Tolerances) -> bool:
-    """Whether two tensors of 8-bit integers, which quantized models compute, differ by one step at most."""
+    """Whether two tensors of 8-bit integers, as in quantized models, differ by at most one step."""
     if tolerances.numerics is Numerics.EXACT or largest > 1.0:
         return False
     arrays = (a, b)

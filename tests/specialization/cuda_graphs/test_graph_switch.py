@@ -81,7 +81,7 @@ def test_onnxruntime_refuses() -> None:
 
     _, graphs = GraphSwitch(_ON, record).session(create, lambda: parse(PLAIN), CUDA)
     assert graphs is None and record.counters == {SKIPS: 1}
-    assert record.hints[0].message == "CUDA graphs are off: onnxruntime refuses them: nodes are on the CPU"
+    assert record.hints[0].message == "CUDA graphs are off: onnxruntime rejects them: nodes are on the CPU"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             raise RuntimeFailure("no graphs")
 
     monkeypatch.setattr(graph_trial, "_load_in_child", load)
-    assert graph_trial.trial_refusal(source, None, CUDA) == "onnxruntime refuses them: no graphs"
+    assert graph_trial.trial_refusal(source, None, CUDA) == "onnxruntime rejects them: no graphs"
     assert tried == [{"enable_cuda_graph": "1"}, {}]
     assert graph_trial.trial_refusal(b"no model", None, CUDA) is None
 

@@ -120,7 +120,7 @@ def matmul_to_float(node: NodeFacts) -> Fact:
 
 @contrib_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def skip_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """Outputs: the result, two statistics of rows that no kernel returns, the sum of input, skip and bias."""
+    """Outputs: the result; two row statistics, which no kernel returns; the sum of input, skip and bias."""
     shape = node.shape(0)
     statistics = Fact(ir.DataType.FLOAT, (*shape[:-1], 1) if shape else None)
     return [node.like(0), statistics, statistics, node.like(0)]

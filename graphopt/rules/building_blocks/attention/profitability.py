@@ -51,8 +51,8 @@ class Workload:
 def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> Decision:
     """The fastest of the operators ``possible``, or none if the existing nodes are faster.
 
-    If native kernels for the CPU are built later, masked attention of floats without a causal flag becomes
-    the operator that a kernel computes. Other masked attention is left to the nodes: in the softmax of the
+    If native kernels for the CPU are built later, masked float attention without a causal flag becomes
+    the operator that has a kernel. Other masked attention remains separate nodes: in the softmax of the
     CPU's operators, the exponentials of masked scores underflow, which makes it nine times slower.
 
     Args:
