@@ -30,7 +30,9 @@ def _page(text: str) -> bytes:
 def test_hostile_text_adds_no_element() -> None:
     tame, hostile = parsed(_page("name")), parsed(_page(HOSTILE))
     assert [one.tag for one in hostile.elements] == [one.tag for one in tame.elements]
-    assert [list(one.attributes) for one in hostile.elements] == [list(one.attributes) for one in tame.elements]
+    assert [list(one.attributes) for one in hostile.elements] == [
+        list(one.attributes) for one in tame.elements
+    ]
 
 
 def test_hostile_text_is_preserved() -> None:
@@ -64,7 +66,9 @@ def test_the_policy_permits_one_script_and_one_style_sheet_by_hash() -> None:
 
 def test_the_policy_precedes_styles_and_scripts() -> None:
     page = parsed(_page("name"))
-    order = [one.tag for one in page.elements if one.tag in ("style", "script") or one.attributes.get("http-equiv")]
+    order = [
+        one.tag for one in page.elements if one.tag in ("style", "script") or one.attributes.get("http-equiv")
+    ]
     assert order == ["meta", "style", "script", "script"]
 
 
