@@ -15,8 +15,8 @@ import pytest
 
 import graphopt
 from graphopt import api
-from graphopt.instrument.report.html import html_of
 from graphopt.specialization.build_variants import Specialization
+from graphopt.util.html_blocks import html_of
 from graphopt.util.text_tables import Table
 from tests.model_testing import parse
 
@@ -171,3 +171,25 @@ def test_html_is_self_contained_and_escaped() -> None:
     result = graphopt.optimize(parse(MODEL), verify=False)
     assert result._repr_html_() == result.report._repr_html_()
     assert result._repr_html_().startswith("<table>") and "drop-identity" in result._repr_html_()
+
+
+def test_results_have_html_for_notebooks() -> None:
+    hostile = "<script>alert(1)</script>"
+    model = parse(MODEL)
+    model.graph[0].name = hostile
+    executor = graphopt.compile(model)
+    executor({"x": np.ones(2, np.float32)})
+    result = graphopt.optimize(model)
+    verdict = graphopt.verify(model, result.model)
+    shown = [
+        (verdict, verdict.agreement),
+        (graphopt.partition(model, minimum=1), "group_0"),
+        (graphopt.lineage(model), "drop-identity"),
+        (executor, "general"),
+        (executor.debug_state(), "general"),
+    ]
+    for item, text in shown:
+        cells = _Cells()
+        cells.feed(item._repr_html_())
+        assert text in cells.text and "table" in cells.tags and "script" not in cells.tags
+    assert hostile in graphopt.lineage(model).originals

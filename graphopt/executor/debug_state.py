@@ -11,8 +11,9 @@ from graphopt.diagnostics.hint import Hint
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
 from graphopt.specialization.guard_counts import GuardCount
+from graphopt.util.html_blocks import html_of
 from graphopt.util.lazy_dataclass import dataclass
-from graphopt.util.text_tables import counted, human_seconds
+from graphopt.util.text_tables import Block, Table, counted, human_seconds
 
 #: Maximum length of the text of a pipeline, in characters.
 _PIPELINE = 60
@@ -158,9 +159,27 @@ class DebugState:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def _repr_html_(self) -> str:
+        return html_of(self.blocks())
+
+    def blocks(self) -> Iterator[Block]:
+        """The state as a table of plans and lines."""
+        yield self._strategy_line
+        table = Table(["plan", "runs", "nodes", "native kernels", "compilation", "where"], "<>>>><")
+        for plan in self.plans:
+            seconds = human_seconds(plan.compile_seconds)
+            table.add(plan.name, plan.hits, f"{plan.nodes:,}", len(plan.kernels), seconds, plan.guard)
+        if table.rows:
+            yield table
+        yield from self._rest()
+
+    @property
+    def _strategy_line(self) -> str:
+        return f"strategy {self.strategy}, {counted(self.depth, 'specialization')} left"
+
     def lines(self) -> Iterator[str]:
         """The state as lines of text."""
-        yield f"strategy {self.strategy}, {counted(self.depth, 'specialization')} left"
+        yield self._strategy_line
         for plan in self.plans:
             guard = f", where {plan.guard}" if plan.guard else ""
             kernels = f", {counted(len(plan.kernels), 'native kernel')}" if plan.kernels else ""
@@ -173,6 +192,10 @@ class DebugState:
                 yield f"  guarded group of {inner.group}: {hits}, {misses}"
             for reason, count in list(plan.not_guarded.items())[:_REASONS]:
                 yield f"  {counted(count, 'node')} in no guarded group: {reason}"
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[str]:
+        """The lines about everything but the plans."""
         if self.nested_hits or self.nested_misses:
             nested = counted(self.nested_misses, "nested miss", "nested misses")
             yield f"all guarded groups: {counted(self.nested_hits, 'nested hit')}, {nested}"

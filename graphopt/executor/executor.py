@@ -29,6 +29,7 @@ from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffer_checks import names_in
 from graphopt.util.fork_safe_lock import ForkSafeLock
+from graphopt.util.html_blocks import html_of
 from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:
@@ -354,6 +355,9 @@ class Executor:
         ports = self.signature
         names = [", ".join(port.name for port in side) for side in (ports.inputs, ports.outputs)]
         return f"{type(self).__name__}(({names[0]}) -> ({names[1]}), last_plan={self.last_plan!r})"
+
+    def _repr_html_(self) -> str:
+        return html_of((repr(self), *self.debug_state().blocks()))
 
 
 class NestedExecutor(Executor):

@@ -8,7 +8,8 @@ nodes (:mod:`graphopt.ir.provenance`). The metadata of the result can store it a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
@@ -17,12 +18,17 @@ from graphopt.errors import InvalidModel, UsageError, nearest_names
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
+from graphopt.util.html_blocks import html_of
 from graphopt.util.lazy_dataclass import dataclass
+from graphopt.util.text_tables import Block, Table, counted, shortened
 
 #: The key of the metadata entry. It is outside of the namespace ``graphopt.``, which is stripped on save.
 KEY = "graphopt:lineage"
 #: The version of the stored form.
 _VERSION = 1
+
+#: Number of rows, and of names in each cell, of the tables of a lineage.
+_ROWS, _NAMES = 100, 4
 
 #: A pass, and the rule that it applied, or the pass itself.
 Step = tuple[str, str]
@@ -88,6 +94,11 @@ class Fate:
             "folded_into": list(self.folded),
             "steps": [{"pass": stage, "by": by} for stage, by in self.steps],
         }
+
+
+def step_texts(steps: Iterable[Step]) -> list[str]:
+    """``steps`` as text: ``drop-identity (peephole)``, ``dce``."""
+    return [stage if stage == by else f"{by} ({stage})" for stage, by in steps]
 
 
 class Recorder(PassInstrumentation):
@@ -162,6 +173,30 @@ class Lineage:
                 outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {name: tuple(steps) for name, steps in recorder.rewrites.items()}
         return cls(nodes, outputs, recorder.originals, rewrites)
+
+    def __repr__(self) -> str:
+        changed = sum(not one.is_original for one in self.nodes.values())
+        return f"Lineage({counted(len(self.nodes), 'node')}, {changed:,} of them changed)"
+
+    def _repr_html_(self) -> str:
+        return html_of(self.blocks())
+
+    def blocks(self) -> Iterator[Block]:
+        """Tables of the changed nodes of the result, and of original nodes without a successor."""
+        changed = [one for one in self.nodes.values() if not one.is_original]
+        yield f"{len(changed):,} of {counted(len(self.nodes), 'node')} of the result changed"
+        table = Table(["node", "originals", "by", "folded", "absorbed"], "<<<<<")
+        for one in changed:
+            names = (shortened(part, _NAMES) for part in (one.originals, one.folded, one.absorbed))
+            originals, folded, absorbed = names
+            table.add(one.name, originals, ", ".join(step_texts(one.steps)), folded, absorbed)
+        yield from _beginning(table)
+        kept = {name for one in self.nodes.values() for name in (*one.originals, *one.folded, *one.absorbed)}
+        table = Table(["not in the result", "by"], "<<")
+        for name in self.originals:
+            if name not in kept:
+                table.add(name, ", ".join(step_texts(self.rewrites.get(name, ()))))
+        yield from _beginning(table)
 
     def back(self, name: str) -> NodeLineage | None:
         """The lineage of the node of the result that has this name or an output of this name."""
@@ -252,3 +287,11 @@ class Lineage:
                 outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {names([one])[0]: steps(pairs) for one, pairs in data["rewrites"]}
         return cls(nodes, outputs, originals, rewrites)
+
+
+def _beginning(table: Table) -> Iterator[Block]:
+    """The first rows of ``table``, and the number of the others."""
+    if table.rows:
+        yield replace(table, rows=table.rows[:_ROWS])
+    if len(table.rows) > _ROWS:
+        yield f"and {counted(len(table.rows) - _ROWS, 'node')} more"

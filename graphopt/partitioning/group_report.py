@@ -13,9 +13,11 @@ from graphopt.context import Context, context_for
 from graphopt.model_arguments import copy
 from graphopt.ops import graphopt_operators
 from graphopt.partitioning.group_kind import Grouping, GroupKind
+from graphopt.partitioning.group_table import group_blocks
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.view_membership import ViewMembership, membership_reason, view_memberships
 from graphopt.passes.pipelines import make_pipeline, registry
+from graphopt.util.html_blocks import html_of
 from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.text_tables import counted
 
@@ -129,6 +131,9 @@ class Partitioned:
         inside = sum(sum(group.ops.values()) for group in self.groups)
         groups, nodes = counted(len(self.groups), "group"), counted(inside, "node")
         return f"Partitioned({self.kind.name}: {groups} with {nodes})"
+
+    def _repr_html_(self) -> str:
+        return html_of(group_blocks(self, everything=True))
 
     @property
     def policy(self) -> str:

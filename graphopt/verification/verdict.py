@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
 from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.session import Optimizations
+from graphopt.util.html_blocks import html_of
 from graphopt.util.lazy_dataclass import dataclass
-from graphopt.util.text_tables import counted
+from graphopt.util.text_tables import Block, Table, counted
 
 #: The cause of comparisons that are impossible for every candidate, and therefore are not gaps in a verdict.
 ORIGINAL_FAILS = "the original fails"
@@ -193,6 +194,22 @@ class Verdict:
 
     def __repr__(self) -> str:
         return f"Verdict(ok={self.ok}, {self.summary()})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self.blocks())
+
+    def blocks(self) -> Iterator[Block]:
+        """The verdict, a table of all comparisons, and those that were not made."""
+        yield self.summary()
+        table = Table(["sizes", "values", "optimizations", "|Δ|", "result"], "<<<><")
+        for row in (*self.rows, *self.general_rows):
+            delta = "" if row.delta is None else f"{row.delta:.1e}"
+            result = "bit-identical" if row.identical else row.reason or ("equal" if row.ok else "differs")
+            table.add(row.binding, row.distribution, row.level, delta, result)
+        if table.rows:
+            yield table
+        yield from map(str, self.groups)
+        yield from (f"skipped: {skipped}" for skipped in self.skipped)
 
     def summary(self) -> str:
         """The verdict in one line."""

@@ -100,5 +100,6 @@ def _names(title: str, names: Sequence[str], everything: bool) -> Iterator[str]:
 
 def _steps(title: str, steps: Sequence[Step]) -> Iterator[str]:
     if steps:
-        texts = [stage if stage == by else f"{by} ({stage})" for stage, by in steps]
-        yield f"  {title}: {', '.join(texts)}"
+        from graphopt.instrument.lineage import step_texts
+
+        yield f"  {title}: {', '.join(step_texts(steps))}"

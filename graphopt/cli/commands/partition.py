@@ -15,11 +15,10 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_relations, resolve_options, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes_file
 from graphopt.cli.output.command_output import Output
-from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
+from graphopt.util.text_tables import Block, Line, Table
 
 if TYPE_CHECKING:
-    from graphopt.analysis.symbolic import Dim
-    from graphopt.partitioning.group_report import Group, Partitioned, Port
+    from graphopt.partitioning.group_report import Group, Partitioned
 
 EXAMPLE = """
 graphopt partition model.onnx --policy autodiff
@@ -29,10 +28,6 @@ graphopt partition model.onnx --plot groups.svg
 graphopt partition model.onnx --policy fusion --explain
 """
 
-#: Number of groups shown without -v, and of operators of each.
-_GROUPS, _OPS = 20, 5
-#: Maximum length of a printed symbolic expression, in characters.
-_EXPRESSION = 24
 _DRAWINGS = (".svg", ".dot")
 _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 
@@ -171,24 +166,10 @@ def command(
 
 
 def _text(found: Partitioned, explain: bool, verbose: int) -> Iterator[Block]:
-    saves = any(group.saved is not None for group in found.groups)
-    more = (["saved"], ">") if saves else ([], "")
-    heads = ["group", "where", "nodes", "operators", "in", "out", "bytes in", "bytes out", *more[0]]
-    table = Table(heads, "<<><>>>>" + more[1])
-    shown = found.groups if verbose else found.groups[:_GROUPS]
-    for group in shown:
-        ends = [group.inputs, group.outputs]
-        saved = [_size(group.saved)] if saves else []
-        sizes = (*map(len, ends), *map(_bytes, ends), *saved)
-        table.add(group.name, group.where, len(group.nodes), _ops(group), *sizes)
-    if found.groups:
-        yield table
-    if len(shown) < len(found.groups):
-        yield f"  and {counted(len(found.groups) - len(shown), 'group')} more (-v lists all)"
-    if found.inlined:
-        yield f"  inlined   {', '.join(found.inlined)}, because there are no groups otherwise"
+    from graphopt.partitioning.group_table import group_blocks
+
+    yield from group_blocks(found, everything=verbose > 0)
     inside = sum(reason.group is not None for reason in found.reasons)
-    yield f"  {counted(len(found.groups), 'group')} with {inside:,} of {counted(len(found.reasons), 'node')}"
     if explain:
         reasons = Table(["node", "operator", "group", "because"], "<<<<")
         for one in found.reasons:
@@ -214,28 +195,6 @@ def _views(groups: Sequence[Group]) -> Table:
         for view in group.views:
             table.add(group.name, view.node, view.op, "yes" if view.included else "no", view.reason)
     return table
-
-
-def _ops(group: Group) -> str:
-    ops = [f"{op} × {count}" if count > 1 else op for op, count in group.ops.items()]
-    return ", ".join(ops[:_OPS]) + (" …" if len(ops) > _OPS else "")
-
-
-def _bytes(ports: tuple[Port, ...]) -> str:
-    """The total size of ``ports``, where known."""
-    total: Dim = 0
-    for port in ports:
-        if port.bytes is None:
-            return "?"
-        total = total + port.bytes
-    return _size(total)
-
-
-def _size(size: Dim | None) -> str:
-    """A size in bytes, which may be a symbolic expression."""
-    if isinstance(size, int):
-        return human_bytes(size)
-    return "?" if size is None or len(text := str(size)) > _EXPRESSION else text
 
 
 def _draw(found: Partitioned, path: Path) -> None:

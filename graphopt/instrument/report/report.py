@@ -144,7 +144,7 @@ class Report:
         return f"Report({self.headline()}; print(report) shows all of it)"
 
     def _repr_html_(self) -> str:
-        from graphopt.instrument.report.html import html_of
+        from graphopt.util.html_blocks import html_of
 
         return html_of(self.blocks())
 

@@ -1,4 +1,4 @@
-"""The lines and tables of a report as HTML, for notebooks."""
+"""Lines and tables of reports as HTML, for notebooks."""
 
 from __future__ import annotations
 
