@@ -8,6 +8,7 @@ nodes (:mod:`graphopt.ir.provenance`). The metadata of the result can store it a
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,8 @@ from graphopt.util.text_tables import Block, Table, counted, shortened
 KEY = "graphopt:lineage"
 #: The version of the stored form.
 _VERSION = 1
+#: Maximum number of readers that an error names.
+_READERS = 5
 
 #: Number of rows, and of names in each cell, of the tables of a lineage.
 _ROWS, _NAMES = 100, 4
@@ -210,8 +213,26 @@ class Lineage:
         folded = tuple(one.name for one in self.nodes.values() if name in one.folded)
         return Fate(name, nodes, folded, self.rewrites.get(name, ()))
 
-    def unknown(self, name: str) -> UsageError:
-        """The error for a name that neither the result nor the original contains."""
+    def unknown(self, name: str, model: ir.Model) -> UsageError:
+        """The error for a name without a node in the result or the original.
+
+        Args:
+            name: the name.
+            model: the original, or the result if it has recorded its lineage.
+        """
+        for graph in ir.graphs_of(model):
+            for kind, values in (("an input", graph.inputs), ("an initializer", graph.initializers.values())):
+                value = next((value for value in values if value.name == name), None)
+                if value is not None:
+                    labels = dict.fromkeys(map(ir.label, ir.readers(value)))
+                    hint = f"nodes that read it: {shortened(labels, _READERS)}" if labels else None
+                    return UsageError(f"{name!r} is {kind}: no node computes it", hint=hint)
+            for node in graph:
+                if any(value.name == name for value in node.outputs):
+                    return UsageError(
+                        f"{name!r} is a value of the original, and the result has no such value",
+                        hint=f"graphopt lineage MODEL {shlex.quote(ir.label(node))} describes its node",
+                    )
         nearest = nearest_names(name, dict.fromkeys([*self.nodes, *self.outputs, *self.originals]))[:3]
         hint = f"nearest: {', '.join(nearest)}" if nearest else "graphopt dump MODEL lists the nodes"
         return UsageError(f"neither the model nor its original has a node or value {name!r}", hint=hint)

@@ -22,6 +22,7 @@ from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import constant_of, is_overridable
 from graphopt.ir.nested_graphs import graphs_of
 from graphopt.ir.print_values import attribute_text, constant_text, declared_type, inline_text, quoted
+from graphopt.util.text_tables import escaped
 
 #: Text of a value's type, such as ``f32[B, 4]``; ``None`` if it is unknown.
 Types = Callable[[onnx_ir.Value], str | None]
@@ -233,13 +234,6 @@ class _Form(NamedTuple):
 def _joined(lines: Iterable[str]) -> str:
     """``lines`` as text. Line breaks in names of operators, dims and domains are escaped."""
     return "".join(f"{escaped(line)}\n" for line in lines)
-
-
-def escaped(line: str) -> str:
-    """``line`` with line breaks and other unprintable characters escaped."""
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
 
 
 def _imports(imports: dict[str, int]) -> str:

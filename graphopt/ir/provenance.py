@@ -7,6 +7,7 @@ inlining preserve it; saving strips it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
@@ -20,6 +21,8 @@ _ABSORBED = NAMESPACE + "absorbed"
 _STEPS = NAMESPACE + "steps"
 _FUSED = NAMESPACE + "fused"
 _SEPARATOR, _FIELD = "\n", "\t"
+#: A backslash or a line break in a recorded name.
+_ESCAPE = re.compile(r"\\([\\n])")
 #: Metadata of torch.onnx: the paths of the modules that contain a node, and the operator's name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 #: Maximum number of recorded origins, and of recorded steps, of a node.
@@ -45,13 +48,27 @@ def origins(node: onnx_ir.Node) -> tuple[str, ...]:
     """Names of the original nodes that ``node`` replaces; its own name if it is original."""
     recorded = node.metadata_props.get(_ORIGIN)
     if recorded is not None:
-        return tuple(recorded.split(_SEPARATOR))
+        return _names(recorded)
     return (label(node),)
 
 
 def created_by(node: onnx_ir.Node) -> str | None:
     """The rule or pass that created ``node``; ``None`` for an original node."""
     return node.metadata_props.get(_BY)
+
+
+def _recorded(names: Iterable[str]) -> str:
+    """``names`` in their recorded form: one per line, with backslashes and line breaks escaped."""
+    escaped = (name.replace("\\", "\\\\").replace(_SEPARATOR, "\\n") for name in names)
+    return _SEPARATOR.join(escaped)
+
+
+def _names(recorded: str) -> tuple[str, ...]:
+    """The names in their recorded form ``recorded``."""
+    lines = recorded.split(_SEPARATOR)
+    if "\\" not in recorded:
+        return tuple(lines)
+    return tuple(_ESCAPE.sub(lambda found: found[1].replace("n", _SEPARATOR), line) for line in lines)
 
 
 def makers(node: onnx_ir.Node) -> tuple[str, ...]:
@@ -89,13 +106,13 @@ def derive(
     """
     names = dict.fromkeys(name for source in sources for name in origins(source))
     earlier = dict.fromkeys(maker for source in sources for maker in makers(source) if maker != by)
-    text, contributors = _SEPARATOR.join(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
+    text, contributors = _recorded(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
     steps = _joined(sources, DerivationStep(number, stage, by))
     others = dict.fromkeys(name for source in sources for name in absorbed(source) if name not in names)
     for node in nodes:
         node.metadata_props[_STEPS] = steps
         if others:
-            node.metadata_props[_ABSORBED] = _SEPARATOR.join(list(others)[:_KEPT])
+            node.metadata_props[_ABSORBED] = _recorded(list(others)[:_KEPT])
         node.metadata_props[_MAKERS] = contributors
         node.metadata_props[_ORIGIN] = text
         node.metadata_props[_BY] = by
@@ -123,7 +140,7 @@ def _number(line: str) -> int:
 def absorbed(node: onnx_ir.Node) -> tuple[str, ...]:
     """Names of other original nodes whose results ``node`` computes: duplicates, and removed views."""
     recorded = node.metadata_props.get(_ABSORBED)
-    return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+    return _names(recorded) if recorded else ()
 
 
 def absorb(node: onnx_ir.Node, other: onnx_ir.Node, by: str, stage: str, number: int) -> None:
@@ -134,26 +151,26 @@ def absorb(node: onnx_ir.Node, other: onnx_ir.Node, by: str, stage: str, number:
     own = dict.fromkeys([*origins(node), *absorbed(node)])
     added = [name for name in (*origins(other), *absorbed(other)) if name not in own]
     if added:
-        node.metadata_props[_ABSORBED] = _SEPARATOR.join([*absorbed(node), *added][:_KEPT])
+        node.metadata_props[_ABSORBED] = _recorded([*absorbed(node), *added][:_KEPT])
         node.metadata_props[_STEPS] = _joined([node, other], DerivationStep(number, stage, by))
 
 
 def folded_from(value: onnx_ir.Value) -> tuple[str, ...]:
     """Names of the original nodes that were folded into the constant ``value``; none if it is original."""
     recorded = value.metadata_props.get(_ORIGIN)
-    return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+    return _names(recorded) if recorded else ()
 
 
 def record_folding(value: onnx_ir.Value, node: onnx_ir.Node) -> None:
     """Record that the constant ``value`` replaces an output of ``node``."""
     operands = (name for operand in node.inputs if operand is not None for name in folded_from(operand))
     names = dict.fromkeys([*operands, *origins(node)])
-    value.metadata_props[_ORIGIN] = _SEPARATOR.join(list(names)[:_KEPT])
+    value.metadata_props[_ORIGIN] = _recorded(list(names)[:_KEPT])
 
 
 def record_origin(node: onnx_ir.Node, names: Iterable[str]) -> None:
     """Record that ``node`` replaces the original nodes ``names``."""
-    node.metadata_props[_ORIGIN] = _SEPARATOR.join(dict.fromkeys(names))
+    node.metadata_props[_ORIGIN] = _recorded(dict.fromkeys(names))
 
 
 def keep_origin(node: onnx_ir.Node) -> None:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from graphopt import ir
 from graphopt.ir.print_values import attribute_text
-from graphopt.ir.printer import Operand, escaped, typed
+from graphopt.ir.printer import Operand, typed
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.snapshot import Line, Path
-from graphopt.util.text_tables import text_width
+from graphopt.util.text_tables import escaped, text_width
 
 #: Columns of a printed line.
 WIDTH = 160

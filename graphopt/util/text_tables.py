@@ -48,8 +48,8 @@ class Table:
     rows: list[Sequence[str]] = field(default_factory=list)
 
     def add(self, *cells: object) -> None:
-        """Append a row."""
-        self.rows.append([str(cell) for cell in cells])
+        """Append a row; line breaks and other unprintable characters of cells are escaped."""
+        self.rows.append([escaped(str(cell)) for cell in cells])
 
     def lines(self, indent: str = "") -> list[str]:
         """The table as aligned text."""
@@ -94,6 +94,17 @@ def text_width(text: str) -> int:
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
+def escaped(text: str) -> str:
+    r"""``text`` with line breaks and other unprintable characters escaped.
+
+    >>> print(escaped("a\nb"))
+    a\nb
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def human_bytes(number: int) -> str:
     """``82.4 MB``: three significant digits, powers of 1000, as in file managers."""
     return f"{number} B" if number < 1000 else f"{_scaled(number)}B"
@@ -135,7 +146,7 @@ def beginning(text: str, width: int) -> str:
 
 
 def shortened(names: Iterable[str], limit: int) -> str:
-    """The first ``limit`` names, and the number of the others."""
+    """The first ``limit`` names, in one line, and the number of the others."""
     names = list(names)
     more = f", … {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    return escaped(", ".join(names[:limit])) + more

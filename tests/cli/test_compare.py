@@ -38,6 +38,22 @@ def test_the_first_departure(invoke: Invoke, small: Path, faulty: Path) -> None:
     assert "relative errors by depth" in lines
 
 
+def test_each_tensor_has_one_line(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    paths = []
+    for op in ("Relu", "Neg"):
+        proto = onnx.parser.parse_model(SMALL.replace("Relu(a)", f"{op}(a)"))
+        for node in proto.graph.node:
+            node.name = f"no\nde {node.op_type}"
+            for names in (node.input, node.output):
+                names[:] = [f"{name}\n\x1b[31m" if name in ("a", "b") else name for name in names]
+        paths.append(tmp_path / f"{op}.onnx")
+        onnx.save(proto, paths[-1])
+    lines = invoke("compare", *paths, "--device", "cpu", "-v").out.splitlines()
+    assert lines[2].startswith(r"first departure: b\n\x1b[31m, f32[")
+    assert lines[4] == rf"  in {paths[0]}: Relu(a\n\x1b[31m)  no\nde Relu"
+    assert [line.split()[1] for line in lines[-3:]] == [r"a\n\x1b[31m", r"b\n\x1b[31m", "y"]
+
+
 def test_json(invoke: Invoke, small: Path, faulty: Path) -> None:
     result = json.loads(invoke("compare", small, faulty, "--json").out)
     assert (result["equal"], result["compared"], result["departed"]) == (False, 3, 2)

@@ -44,6 +44,7 @@ def test_source_is_that_of_the_device(invoke: Invoke, path: Path) -> None:
 def test_proposed_kernels_name_the_options_that_create_them(invoke: Invoke, path: Path) -> None:
     shown = invoke("kernels", path, "--device", "cuda").out
     assert "graphopt optimize --fuser native --device cuda would create these" in shown
+    assert json.loads(invoke("kernels", path, "--device", "cuda", "--json").out)["device"] == "cuda"
 
 
 @has_c

@@ -50,6 +50,7 @@ def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
         {"Sigmoid": 1, "Mul": 1},
     ]
     assert told["built"] is False and told["library"] is None and told["proposed"] is False
+    assert told["device"] == "cpu"
     text = invoke("kernels", path).out
     assert "has no native groups; graphopt optimize --fuser native would create these" in text
 

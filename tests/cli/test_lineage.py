@@ -114,6 +114,43 @@ def test_unknown_names(invoke: Invoke, model: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("x", "'x' is an input: no node computes it", "nodes that read it: first, second"),
+        ("w", "'w' is an initializer: no node computes it", "nodes that read it: product"),
+        ("a2", "'a2' is a value of the original, and the result has no such value", "MODEL second describes"),
+    ],
+)
+def test_values_without_a_node_of_the_result(
+    invoke: Invoke, model: Path, name: str, message: str, hint: str
+) -> None:
+    outcome = invoke("lineage", model, name)
+    assert outcome.status == 2 and outcome.out == ""
+    assert message in outcome.err and hint in outcome.err
+
+
+def test_an_input_of_a_result_with_its_lineage(invoke: Invoke, model: Path) -> None:
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
+    outcome = invoke("lineage", "out.onnx", "x")
+    assert outcome.status == 2 and "'x' is an input: no node computes it" in outcome.err
+
+
+def test_names_of_any_characters(invoke: Invoke, model: Path) -> None:
+    proto = onnx.load(model)
+    proto.graph.node[0].name, proto.graph.node[1].name = "fir\nst", "se\ncond\x1b[31m"
+    onnx.save(proto, model)
+    first = lineage(invoke, model, "fir\nst")
+    assert first["back"]["absorbed"] == ["se\ncond\x1b[31m"]  # type: ignore[index]
+    assert lineage(invoke, model, "se\ncond\x1b[31m")["forward"]["nodes"] == ["fir\nst"]  # type: ignore[index]
+    lines = invoke("lineage", model, "fir\nst").out.splitlines()
+    assert lines[:3] == [
+        r"node of the result: fir\nst",
+        r"  from: fir\nst",
+        r"  also replaces: se\ncond\x1b[31m",
+    ]
+
+
+@pytest.mark.parametrize(
     "text", ["{", "[]", '{"version": 2}', '{"version": 1, "originals": [], "nodes": {"y": 3}}']
 )
 def test_damaged_lineage(invoke: Invoke, model: Path, text: str) -> None:

@@ -70,3 +70,15 @@ def test_long_histories_are_cut() -> None:
         edit.note_origin([node], [node], f"rule{number}")
     steps = ir.derivation_steps(node)
     assert len(steps) == provenance._KEPT_STEPS and steps[-1].by == f"rule{provenance._KEPT_STEPS + 9}"
+
+
+def test_names_of_any_characters_are_recorded() -> None:
+    names = ["a\nb", "a\\nb", "\\", "\\\n", "n", "\n"]
+    model = parse(TEXT)
+    one, two, three, _ = model.graph
+    provenance.record_origin(one, names)
+    assert ir.origins(one) == tuple(names)
+    provenance.absorb(two, one, "drop", "peephole", 1)
+    assert ir.absorbed(two) == tuple(names)
+    provenance.record_folding(three.outputs[0], one)
+    assert ir.folded_from(three.outputs[0]) == tuple(names)

@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import config
-from graphopt.ort import session
+from graphopt.ort import devices, session
 from graphopt.ort.devices import CPU, Device, choose_device
 from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.bench import Bench
@@ -178,6 +178,15 @@ def test_flags_without_effect(
     done = invoke(command, small, *output, *words)
     assert done.status == 2 and done.out == "" and message in done.err
     assert not Path("out.onnx").exists()
+
+
+def test_flags_after_a_fallback(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    fallback = ("--device", "cuda", "--allow-fallback")
+    done = invoke("run", small, *fallback, "--tf32")
+    assert done.status == 2 and "--tf32 is for CUDA, and the models run on the CPU" in done.err
+    done = invoke("run", small, *fallback, environ={"GRAPHOPT_CUDA_OPTIONS": "use_tf32=1"})
+    assert done.status == 0, done.err
 
 
 def test_settings_are_ignored_on_the_cpu(invoke: Invoke, small: Path) -> None:  # noqa: F811

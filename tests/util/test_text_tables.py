@@ -8,6 +8,7 @@ from graphopt.util.parse_values import Seconds, from_text, parse_natural, parse_
 from graphopt.util.text_tables import (
     Table,
     counted,
+    escaped,
     human_bytes,
     human_count,
     human_seconds,
@@ -27,6 +28,14 @@ def test_no_headings_no_heading_line() -> None:
     table = Table(["", ""], "<<")
     table.add("a", "b")
     assert table.lines("  ") == ["  a  b"]
+
+
+def test_each_row_is_one_line() -> None:
+    table = Table(["", ""], "<<")
+    table.add("a\nb", "\x1b[31mc")
+    assert table.lines() == [r"a\nb  \x1b[31mc"]
+    assert escaped("é\u2028日") == r"é\u2028日"
+    assert shortened(["a\nb", "c"], 1) == r"a\nb, … 1 more"
 
 
 @pytest.mark.parametrize(

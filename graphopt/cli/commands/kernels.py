@@ -173,6 +173,7 @@ def _json(model: Path, found: Inventory, built: Path | None, output: Path | None
         )
     return {
         "model": str(model),
+        "device": found.backend.device,
         "proposed": found.proposed,
         "kernels": kernels,
         "built": built is not None,

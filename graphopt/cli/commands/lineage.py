@@ -13,7 +13,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.output.command_output import Output
-from graphopt.util.text_tables import Block, Line, shortened
+from graphopt.util.text_tables import Block, Line, escaped, shortened
 
 if TYPE_CHECKING:
     from graphopt.instrument.lineage import Fate, NodeLineage, Step
@@ -61,7 +61,7 @@ def command(run: Run, model: Path, node: str) -> Output:
         found = run.compiler.lineage(loaded)
     back, forward = found.back(node), found.forward(node)
     if back is None and forward is None:
-        raise found.unknown(node)
+        raise found.unknown(node, loaded)
     data = {
         "model": str(model),
         "back": None if back is None else back.to_dict(),
@@ -73,7 +73,7 @@ def command(run: Run, model: Path, node: str) -> Output:
 
 def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -> Iterator[Block]:
     if back is not None:
-        yield Line(f"node of the result: {back.name}", "title")
+        yield Line(escaped(f"node of the result: {back.name}"), "title")
         if back.is_original:
             yield "  unchanged, from the original"
         else:
@@ -82,7 +82,7 @@ def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -
             yield from _steps("derived by", back.steps)
         yield from _names("reads constants folded from", back.folded, everything)
     if forward is not None:
-        yield Line(f"node of the original: {forward.name}", "title")
+        yield Line(escaped(f"node of the original: {forward.name}"), "title")
         if forward.nodes == (forward.name,) and not forward.steps:
             yield "  unchanged in the result"
             return

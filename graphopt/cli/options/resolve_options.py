@@ -152,7 +152,8 @@ def check_cuda_flag(run: Run) -> None:
 
     if run.cuda_flag is None:
         return
-    device = parse_device(run.settings.device) or run.compiler.device
+    named = None if run.settings.allow_fallback else parse_device(run.settings.device)
+    device = named or run.compiler.device
     if device.capabilities.is_host:
         raise UsageError(
             f"{run.cuda_flag} is for CUDA, and the models run on the CPU",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
+from graphopt.util.text_tables import Block, Line, Table, counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.verification.inner_tensors.departures import ComparedTensor, TensorComparison
@@ -38,8 +38,8 @@ def lines(found: TensorComparison, names: tuple[str, str], *, everything: bool =
     for side, name in zip("ab", names, strict=True):
         for kind, value in found.nonfinite[side].items():
             noun = "NaN" if kind == "nan" else "infinity"
-            where = f"{value.value} of {value.node}, {counted(value.count, 'element')}"
-            yield f"  first {noun} in {name}: {where}"
+            where = escaped(f"{value.value} of {value.node}")
+            yield f"  first {noun} in {name}: {where}, {counted(value.count, 'element')}"
     yield ""
     yield Line("relative errors by depth", "title")
     yield _histogram(found)
@@ -83,7 +83,7 @@ def notes(found: TensorComparison) -> list[str]:
         (found.random, "depend on random numbers"),
     ]
     parts = [f"{number} {reason}" for number, reason in left if number]
-    inputs = ", ".join(f"{name} {kind}" for name, kind in found.inputs.items())
+    inputs = escaped(", ".join(f"{name} {kind}" for name, kind in found.inputs.items()))
     noted = [f"  inputs: {inputs}"] if inputs else []
     noted += [f"  not compared: {', '.join(parts)}"] if parts else []
     if max(found.chunks) > 1:
@@ -97,13 +97,14 @@ def notes(found: TensorComparison) -> list[str]:
 def _departure(one: ComparedTensor, names: tuple[str, str]) -> Iterator[Block]:
     """The first departure."""
     node, twin = one.pair.a.producer(), one.pair.b.producer()
-    yield Line(f"first departure: {one.name}, {one.kind}, at depth {one.depth}", "title")
+    yield Line(escaped(f"first departure: {one.name}, {one.kind}, at depth {one.depth}"), "title")
     yield f"  {one.error.reason}"
     for name, value, producer in ((names[0], one.pair.a, node), (names[1], one.pair.b, twin)):
         if producer is not None:
             own = "" if value.name == one.name else f"{value.name} = "
             operands = ", ".join("" if read is None else read.name or "" for read in producer.inputs)
-            yield f"  in {name}: {own}{producer.op_type}({operands})  {ir.label(producer)}"
+            call = escaped(f"{own}{producer.op_type}({operands})  {ir.label(producer)}")
+            yield f"  in {name}: {call}"
     if twin is not None and ir.created_by(twin) is not None:
         yield f"  created by {ir.created_by(twin)} from {_listed(ir.origins(twin))}"
 
@@ -114,5 +115,5 @@ def _node(one: ComparedTensor) -> str:
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:
-    few = ", ".join(names[:_LISTED])
+    few = escaped(", ".join(names[:_LISTED]))
     return few if len(names) <= _LISTED else f"{few} and {len(names) - _LISTED} more"
