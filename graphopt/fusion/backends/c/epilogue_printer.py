@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
 from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import Schedule
-from graphopt.fusion.backends.c.size_variables import SizeVariables
+from graphopt.fusion.c_code.bounds_checks import checks
+from graphopt.fusion.c_code.input_checks import input_checks, size_definitions
+from graphopt.fusion.c_code.size_variables import SizeVariables
 from graphopt.fusion.loops.collapse import collapse
 from graphopt.fusion.loops.ir import Element, Kernel
 from graphopt.fusion.loops.reduction_stages import plan_stages

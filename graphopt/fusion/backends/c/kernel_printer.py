@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
 from graphopt.fusion.backends.c.schedule import TILE, schedule
 from graphopt.fusion.backends.c.segment_printer import SegmentPrinter
-from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.backends.c.split_rows import may_split, row_parts, split_rows_text
+from graphopt.fusion.c_code.bounds_checks import checks
+from graphopt.fusion.c_code.input_checks import input_checks, size_definitions
+from graphopt.fusion.c_code.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import Kernel
 
 

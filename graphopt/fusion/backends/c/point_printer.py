@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from graphopt.fusion.backends.c.expressions import Value, VectorExpressions
 from graphopt.fusion.backends.c.schedule import Schedule, lanes
-from graphopt.fusion.backends.c.size_variables import SizeVariables
-from graphopt.fusion.backends.c.statement_printer import StatementPrinter
+from graphopt.fusion.c_code.size_variables import SizeVariables
+from graphopt.fusion.c_code.statement_printer import StatementPrinter
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.instructions import COSTLY, OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel

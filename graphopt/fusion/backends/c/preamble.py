@@ -6,6 +6,8 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 
+from graphopt.fusion.c_code.bounds_checks import check_functions
+
 
 class Lanes(Enum):
     """Number of lanes, by the widest type of a kernel; the value is the suffix of names in C."""
@@ -22,7 +24,8 @@ class Lanes(Enum):
 
 def preamble(used: list[Lanes]) -> str:
     """The text before the kernels."""
-    parts = ['#include "runtime.h"\n', *map(header, ("level.h", "bounds.h", "chunks.h", "scalars.h"))]
+    parts = ['#include "runtime.h"\n', header("level.h"), check_functions()]
+    parts += map(header, ("chunks.h", "scalars.h"))
     for lanes in used:
         whole = lanes is Lanes.BYTES
         parts.append(f"#define GO_SET _{lanes.value}\n")

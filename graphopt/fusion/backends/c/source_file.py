@@ -14,6 +14,7 @@ from graphopt.fusion.backends.c.kernel_printer import kernel_text
 from graphopt.fusion.backends.c.preamble import Lanes, header, preamble
 from graphopt.fusion.backends.c.schedule import lanes
 from graphopt.fusion.backends.c.template_printer import TemplatePrinter, printer_for
+from graphopt.fusion.c_code.kernel_table import table_entry
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.template_kernel import NativeKernel, TemplateKernel
 
@@ -74,27 +75,3 @@ def _table(kernels: Sequence[NativeKernel], printers: Mapping[str, TemplatePrint
     lines.append("};")
     lines.append(f"const int GO_NAME(go_kernel_count) = {len(kernels)};")
     return "\n".join(lines) + "\n"
-
-
-def table_entry(kernel: NativeKernel, constants: int = 0) -> tuple[list[str], str]:
-    """Definitions for the ``go_kernel`` of ``kernel``, and its initializer.
-
-    Args:
-        constants: number of elements of ``NAME_constants``.
-    """
-    name = kernel.name
-    lines = [
-        _ints(f"{name}_{kind}", [port.element.value for port in ports])
-        for kind, ports in (("inputs", kernel.inputs), ("outputs", kernel.outputs))
-    ]
-    lines.append(_ints(f"{name}_in_place", [index for pair in kernel.in_place for index in pair]))
-    row = (
-        f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
-        f"{len(kernel.in_place)}, {name}_in_place, {name}_main, "
-        f"{constants}, {f'{name}_constants' if constants else 'NULL'}}},"
-    )
-    return lines, row
-
-
-def _ints(name: str, values: list[int]) -> str:
-    return f"static const int {name}[] = {{{', '.join(map(str, values)) or '0'}}};"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import prod
 
 from graphopt.fusion.backends.c.segment_printer import BLOCK, SegmentPrinter
-from graphopt.fusion.backends.c.statement_printer import without_unused
+from graphopt.fusion.c_code.statement_printer import without_unused
 from graphopt.fusion.loops.reduction_stages import Stage
 
 #: Maximum number of rows that are divided, and of parts of a row.

@@ -18,9 +18,9 @@ from functools import cache
 from typing import ClassVar
 
 from graphopt.fusion.backends.c.epilogue_printer import EpiloguePrinter
-from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
 from graphopt.fusion.backends.c.requirements import ShapeRequirements, require
-from graphopt.fusion.backends.c.size_variables import SizeVariables
+from graphopt.fusion.c_code.input_checks import input_checks, size_definitions
+from graphopt.fusion.c_code.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import Port
 from graphopt.fusion.template_kernel import RESULT, TemplateKernel
 from graphopt.util.lazy_dataclass import dataclass

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from graphopt.fusion.backends.c.statement_printer import without_unused
 from graphopt.fusion.backends.cuda.expressions import MEMORY
 from graphopt.fusion.backends.cuda.grid_printers import FlatPrinter, SegmentsPrinter, TilePrinter, are_alike
 from graphopt.fusion.backends.cuda.launch import (
@@ -24,6 +23,7 @@ from graphopt.fusion.backends.cuda.point_printer import PointPrinter
 from graphopt.fusion.backends.cuda.row_printer import RowPrinter
 from graphopt.fusion.backends.cuda.schedule import BLOCK, GridSchedule, Kind, open_counts, schedule
 from graphopt.fusion.backends.cuda.split_printer import PartPrinter, TotalPrinter, partial_results
+from graphopt.fusion.c_code.statement_printer import without_unused
 from graphopt.fusion.loops.ir import Kernel
 
 _PRINTERS: dict[Kind, type[PointPrinter]] = {

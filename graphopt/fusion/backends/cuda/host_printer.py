@@ -8,11 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.input_checks import input_checks, size_definitions
-from graphopt.fusion.backends.c.preamble import header
-from graphopt.fusion.backends.c.size_variables import SizeVariables
-from graphopt.fusion.backends.c.source_file import table_entry
 from graphopt.fusion.backends.cuda.launch import (
     MOST_BLOCKS,
     WIDE_FROM,
@@ -27,6 +22,10 @@ from graphopt.fusion.backends.cuda.launch import (
     Scratch,
     SizeValue,
 )
+from graphopt.fusion.c_code.bounds_checks import check_functions, checks
+from graphopt.fusion.c_code.input_checks import input_checks, size_definitions
+from graphopt.fusion.c_code.kernel_table import table_entry
+from graphopt.fusion.c_code.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import ZERO, Kernel
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -60,7 +59,7 @@ class HostedKernel:
 
 def host_text(kernels: Sequence[HostedKernel]) -> str:
     """The C file of ``kernels``; it defines ``go_device_kernels`` and ``go_functions`` of ``device.h``."""
-    parts = [_INCLUDES, header("bounds.h")]
+    parts = [_INCLUDES, check_functions()]
     lines: list[str] = []
     rows: list[str] = []
     functions: list[str] = []

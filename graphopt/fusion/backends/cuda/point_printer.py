@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
-from graphopt.fusion.backends.c.size_variables import SizeVariables
-from graphopt.fusion.backends.c.statement_printer import StatementPrinter
 from graphopt.fusion.backends.cuda import expressions
 from graphopt.fusion.backends.cuda.expressions import MEMORY, REGISTERS, SIZES, Value
 from graphopt.fusion.backends.cuda.launch import GridDim
 from graphopt.fusion.backends.cuda.schedule import GridSchedule, is_wide
+from graphopt.fusion.c_code.size_variables import SizeVariables
+from graphopt.fusion.c_code.statement_printer import StatementPrinter
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Size
 from graphopt.fusion.loops.reduction_stages import Stage, has_shared_inverse

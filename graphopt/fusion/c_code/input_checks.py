@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from graphopt.fusion.backends.c.size_variables import SizeVariables, product
+from graphopt.fusion.c_code.size_variables import SizeVariables, product
 from graphopt.fusion.loops.ir import Size
 from graphopt.fusion.template_kernel import NativeKernel
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
 
-from graphopt.fusion.backends.c.size_variables import SizeVariables
+from graphopt.fusion.c_code.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import ZERO, Access, Kernel, Port, Segment, Size, live_instructions, product
 from graphopt.util.lazy_dataclass import dataclass
 
@@ -21,6 +23,12 @@ class _Range:
     stride: Size
     start: Size
     stop: Size
+
+
+@cache
+def check_functions() -> str:
+    """The functions in C that the checks of bounds and of inputs call."""
+    return (resources.files(__package__) / "checks.h").read_text(encoding="utf-8")
 
 
 def checks(kernel: Kernel, sizes: SizeVariables, labels: Sequence[str] = ()) -> Iterator[str]:
