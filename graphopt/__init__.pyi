@@ -121,6 +121,7 @@ from graphopt.specialization.bundle.save import save_bundle as save_bundle
 from graphopt.specialization.deopt.bailout_insertion import ModelWithBailouts as ModelWithBailouts
 from graphopt.specialization.deopt.bailout_insertion import insert_bailouts as insert_bailouts
 from graphopt.specialization.deopt.split_model import Bailout as Bailout
+from graphopt.training.loss_log import LossLog as LossLog
 from graphopt.training.optimizers import Optimizer as Optimizer
 from graphopt.training.progress_bar import ProgressBar as ProgressBar
 from graphopt.training.trainer import Trainer as Trainer

@@ -21,6 +21,12 @@ from graphopt.util.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from graphopt.executor.debug_state import DebugState
+    from graphopt.page.run_time import RunTime
+    from graphopt.profile import Profile
+    from graphopt.training.loss_log import LossRecord
+    from graphopt.verification.inner_tensors.departures import TensorComparison
+
 #: The hint of errors about missing packages.
 INSTALL = "pip install 'graphopt[report]'"
 
@@ -37,6 +43,12 @@ class PageSource:
         makers: the rules and passes that graphs refer to.
         report: the report of the optimization, if one ran.
         stages: the stages of the pipeline, if one ran.
+        run_time: the measured runs of the models, in the order of ``graphs``.
+        comparison: the comparison of the inner tensors of both models.
+        profile: the profile that the models are specialized for.
+        executor_state: the state of an executor of the model.
+        losses: the losses of a training.
+        names: the names of the models that are compared.
     """
 
     title: str
@@ -46,6 +58,12 @@ class PageSource:
     makers: Sequence[str] = ()
     report: Report | None = None
     stages: Sequence[Stage] = field(default_factory=tuple)
+    run_time: RunTime | None = None
+    comparison: TensorComparison | None = None
+    profile: Profile | None = None
+    executor_state: DebugState | None = None
+    losses: Sequence[LossRecord] = ()
+    names: tuple[str, str] = ("A", "B")
 
 
 @dataclass(frozen=True)

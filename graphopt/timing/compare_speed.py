@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Speed:
 
     Attributes:
         p50, p90, p99: percentiles of all runs, in milliseconds.
+        times: the times of all runs in milliseconds, in the order of the runs.
         ratios: time relative to the original, one per process.
         comparison: conclusion from the ratios; ``None`` for the original.
     """
@@ -57,6 +58,7 @@ class Speed:
     runs: int
     ratios: tuple[float, ...]
     comparison: Comparison | None
+    times: tuple[float, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def compare_speed(
     """
     limits = limits or RaceLimits()
     first, *others = sources
-    field = {**sources, _TWIN: sources[first]}
+    raced = {**sources, _TWIN: sources[first]}
     if first in setup.choices:
         setup = replace(setup, choices={**setup.choices, _TWIN: setup.choices[first]})
     found: dict[str, list[float]] = {name: [] for name in [*others, _TWIN]}
@@ -115,7 +117,7 @@ def compare_speed(
             advance(index / limits.processes)
         with Child(preload=["onnxruntime", "graphopt.timing.alternating_runs"], fresh=True) as child:
             patience, doing = limits.seconds + _PATIENCE, f"timing {', '.join(sources)}"
-            times = child.call(race, field, setup, limits, index, timeout=patience, doing=doing)
+            times = child.call(race, raced, setup, limits, index, timeout=patience, doing=doing)
         rounds += len(times[first])
         for name, series in found.items():
             series.append(ratios.median(round_ratios(times, name, first)))
@@ -134,4 +136,5 @@ def _speed(runs: list[float], found: list[float] | None, band: Band) -> Speed:
         raise RuntimeFailure("nothing was timed")
     p50, p90, p99 = (float(value) * 1e3 for value in np.percentile(runs, [50, 90, 99]))
     comparison = None if found is None else ratios.compare(found, band)
-    return Speed(p50, p90, p99, len(runs), tuple(found or ()), comparison)
+    times = tuple(round(seconds * 1e3, 6) for seconds in runs)
+    return Speed(p50, p90, p99, len(runs), tuple(found or ()), comparison, times)

@@ -15,7 +15,7 @@ from graphopt.util.lazy_dataclass import dataclass
 from graphopt.util.resource_budget import Budget
 
 #: Bytes per element, by the name of the type in a profile.
-_BYTES = {
+ELEMENT_BYTES = {
     "float": 4, "double": 8, "float16": 2, "bfloat16": 2, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4,
     "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
@@ -60,8 +60,12 @@ class KernelCost:
         )
         if node is not None:
             inputs = _with_packed_constants(node, inputs)
-        known = all(kind in _BYTES for kind, _ in [*inputs, *outputs])
-        size = sum(math.prod(dims) * _BYTES[kind] for kind, dims in [*inputs, *outputs]) if known else None
+        known = all(kind in ELEMENT_BYTES for kind, _ in [*inputs, *outputs])
+        size = (
+            sum(math.prod(dims) * ELEMENT_BYTES[kind] for kind, dims in [*inputs, *outputs])
+            if known
+            else None
+        )
         kind = next((kind for kind, _ in [*inputs, *outputs]), "")
         return cls(_operations(node, inputs, outputs, groups), size, kind)
 
@@ -158,4 +162,4 @@ class _RunShapes:
 
     def nbytes(self, value: ir.Value) -> int | None:
         found = self._found.get(value)
-        return None if found is None else math.prod(found[1]) * _BYTES.get(found[0], 1)
+        return None if found is None else math.prod(found[1]) * ELEMENT_BYTES.get(found[0], 1)

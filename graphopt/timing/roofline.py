@@ -20,8 +20,8 @@ from graphopt.util.lazy_dataclass import dataclass
 FAR = 0.5
 #: Operators whose time includes the kernels of their bodies.
 _CONTROL_FLOW = ("If", "Loop", "Scan")
-#: Suffix of the names of such events.
-_KERNEL = "_kernel_time"
+#: Suffix of the names of events of kernels.
+KERNEL_SUFFIX = "_kernel_time"
 #: Share of a peak above which its measurement was disturbed.
 _EXCEEDED = 1.1
 
@@ -236,14 +236,14 @@ def kernel_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
         event
         for event in events
         if event.get("cat") == "Node"
-        and event["name"].endswith(_KERNEL)
+        and event["name"].endswith(KERNEL_SUFFIX)
         and event["args"].get("op_name") not in _CONTROL_FLOW
     ]
 
 
 def kernel_name(event: Mapping[str, Any]) -> tuple[str, str]:
     """The name and the operator of the node whose kernel ``event`` is about."""
-    return event["name"].removesuffix(_KERNEL), event["args"].get("op_name", "")
+    return event["name"].removesuffix(KERNEL_SUFFIX), event["args"].get("op_name", "")
 
 
 def _kernels_by_run(

@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 from tests.cli.conftest import SMALL, Invoke
+from tests.page.page_parser import parsed
 
 
 @pytest.fixture
@@ -103,3 +104,17 @@ def test_bad_arguments(invoke: Invoke, small: Path, weights: Path) -> None:
         assert refused.status == 2 and "is not a number" in refused.err
     assert invoke("compare", small, small, "--input-shape", "z:1x4").status == 2
     assert invoke("compare", small, small, "--other-device", "tpu").status == 2
+
+
+def test_a_page_with_the_tensors(invoke: Invoke, small: Path, faulty: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tensors.html"
+    outcome = invoke("compare", small, faulty, "--html", path)
+    assert outcome.status == 1 and f"wrote     {path}" in outcome.err
+    page = parsed(path.read_bytes())
+    assert page.data["sections"]["tensors"]["tensors"]["departed"] == [False, True, True]
+    assert any(f"in {faulty}: Neg(a)" in one.text for one in page.all("p"))
+
+
+def test_a_page_needs_its_suffix(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    outcome = invoke("compare", small, small, "--html", tmp_path / "page.svg")
+    assert outcome.status == 2 and ".html" in outcome.err and not (tmp_path / "page.svg").exists()

@@ -10,10 +10,10 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Number, reads_model
+from graphopt.cli.options.parameter_types import Number, reads_model, writes_file
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.views import tensor_comparison as views
 from graphopt.errors import ExitStatus, UsageError
+from graphopt.verification.inner_tensors import comparison_text as views
 
 EXAMPLE = """
 graphopt compare model.onnx model.opt.onnx
@@ -21,6 +21,7 @@ graphopt compare model.onnx half.onnx --rtol 1e-2 --atol 1e-2
 graphopt compare model.onnx --other-optimizations default
 graphopt compare model.onnx --device cpu --other-device cuda
 graphopt compare a.onnx b.onnx --input x:x.npy --json
+graphopt compare a.onnx b.onnx --html differences.html
 """
 
 _LEVELS = click.Choice(["off", "basic", "default"])
@@ -59,6 +60,10 @@ _LEVELS = click.Choice(["off", "basic", "default"])
     ),
 )
 @shared_options.kernel_options
+@shared_options.group(
+    "Files",
+    click.option("--html", type=writes_file, metavar="FILE.html", help="Write a page with the result."),
+)
 @shared_options.model_options
 def command(
     run: Run,
@@ -70,6 +75,7 @@ def command(
     optimizations: Any,
     other_optimizations: Any,
     kernels: bool,
+    html: Path | None,
 ) -> Output:
     """Find the first tensor that departs between two models.
 
@@ -78,8 +84,10 @@ def command(
     are compared with those on another device, or with other optimizations of onnxruntime. Exit status 0 if no
     tensor departs, 1 otherwise.
     """
-    from graphopt import api
+    from graphopt import api, publish
+    from graphopt.cli.files.check_output_paths import check_file
 
+    check_file(html, [".html"])
     if b is None and other_device is None and other_optimizations in (None, optimizations):
         raise UsageError(
             f"nothing to compare {a} with",
@@ -102,11 +110,19 @@ def command(
             bits=run.settings.exact,
             libraries=libraries,
         )
+    files = []
+    if html is not None:
+        from graphopt.page.render import page_of
+        from graphopt.page.section import PageSource
+
+        names = str(a), str(other)
+        publish.write(html, page_of(PageSource(" and ".join(names), comparison=found, names=names)))
+        files.append(f"  wrote     {html}")
     return Output(
         {"a": str(a), "b": str(other), **found.to_dict()},
         views.lines(found, (str(a), str(other)), everything=run.verbose > 0),
         status=ExitStatus.OK if found.is_equal else ExitStatus.VERIFICATION_FAILED,
-        notes=views.notes(found),
+        notes=[*views.notes(found), *files],
         record=run.record,
         is_verbose=run.verbose > 0,
     )
