@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,17 @@ import pytest
 
 import graphopt
 from graphopt import ir
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.run_time import measure_runs
 from graphopt.inputs.feeds import InputOptions
-from graphopt.ort.devices import CPU
 from graphopt.page import run_time as module
 from graphopt.page.page_data import GraphData, NodeColumns, Scope, ValueColumns
 from graphopt.page.render import page_of
-from graphopt.page.run_time import measure_run_time
 from graphopt.page.run_time_data import NodeIndex, curve, distribution, flame, share_of_nodes, time_of_nodes
 from graphopt.page.section import PageSource, sections_of
 from graphopt.profile import Guard
 from graphopt.specialization.variant_records import VariantRecord, record_variants
 from graphopt.timing.alternating_runs import RaceLimits
-from graphopt.timing.bench import Bench, Contestant
 from graphopt.timing.kernel_profile import KernelProfile
 from graphopt.timing.machine_peaks import Peak, Peaks
 from graphopt.timing.memory_over_time import MemoryStep
@@ -110,23 +108,23 @@ def test_distributions_count_each_run_once() -> None:
     assert distribution([])["edges"] == []
 
 
-def test_run_time_is_measured_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_time_is_measured_and_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_known_peaks(profiles: list[KernelProfile], store: Store, threads: int | None) -> Any:
         return [one.roofline(PEAKS) for one in profiles]
 
     monkeypatch.setattr(module, "rooflines_of", with_known_peaks)
     original = parse(MODEL)
-    result = graphopt.optimize(original, verify=False).model
-    contestants = []
-    for name, model in (("original", original), ("optimized", result)):
-        path = tmp_path / f"{name}.onnx"
-        graphopt.save(model, path)
-        contestants.append(Contestant.of(name, path, ir.load(path)))
-    bench = Bench(contestants, CPU, threads=1, limits=RaceLimits(2, 1, 1, 1.0))
-    found = measure_run_time(bench, InputOptions.parse(("x:3x16",), (), 0), Store(tmp_path / "store"))
+    models = {"original": original, "optimized": graphopt.optimize(original, verify=False).model}
+    found = measure_runs(
+        Environment(device="cpu"),
+        models,
+        InputOptions.parse(("x:3x16",), (), 0),
+        threads=1,
+        limits=RaceLimits(2, 1, 1, 1.0),
+    )
     graphs = [
-        graph_of(one.name, [ir.label(node) for node in (one.model or original).graph], [[0], [1], [2]])
-        for one in contestants
+        graph_of(name, [ir.label(node) for node in model.graph], [[0], [1], [2]])
+        for name, model in models.items()
     ]
     page = parsed(page_of(PageSource("model", graphs=graphs, run_time=found)))
     data = page.data["sections"]["run-time"]
