@@ -199,7 +199,12 @@ def _kernels(
     from graphopt.specialization.bundle.kernel_files import BundleKernels
 
     models = [found.general, *(branch.model for branch in found.branches)]
-    library = common_library(models, env.settings, env.target, levels or None)
+
+    def report(done: float | None, text: str) -> None:
+        for watcher in env.options["instruments"]:
+            watcher.entered(f"kernels: {text}", done)
+
+    library = common_library(models, env.settings, env.target, levels or None, report)
     if library is None:
         idle = "the CPU levels have no effect, because the result has no native kernels"
         return BundleKernels(), [idle] if levels else []

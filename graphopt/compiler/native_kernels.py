@@ -14,6 +14,7 @@ from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.fusion.kernel_inventory import Inventory
+    from graphopt.ort.devices import Device
     from graphopt.tuning.kernel_candidates import KernelCandidates
 
 
@@ -93,7 +94,7 @@ def race_kernels(
         progress: called with the spent share of the budget, and the current race.
 
     Raises:
-        RuntimeFailure: the model does not run on the inputs, or the compiler fails.
+        RuntimeFailure: the device can't be used, the model does not run on the inputs, or the compiler fails.
         InvalidModel: the description of its groups is malformed.
     """
     from graphopt.fusion.kernel_library import Toolchain
@@ -101,14 +102,25 @@ def race_kernels(
     from graphopt.tuning.kernel_candidates import KernelRacer, propose_candidates
 
     report = progress or (lambda share, text: None)
+    device = _device_to_race(env)
     original = env.load(model)
     report(None, "looking for groups")
     proposed, ungrouped = propose_candidates(original, env.settings)
     report(None, "looking for inputs")
-    feeds = run_once.try_out(original, env.inputs, device=env.device, typical=True).feeds
+    feeds = run_once.try_out(original, env.inputs, device=device, typical=True).feeds
     report(None, "building kernels")
-    racer = KernelRacer(Toolchain(env.settings, env.device), threads, fresh)
+    toolchain = Toolchain(env.settings, device, tuple(env.options["instruments"]))
+    racer = KernelRacer(toolchain, threads, fresh)
     found = racer.race(proposed, [feeds], budget, lambda text, spent: report(min(spent, 1.0), text))
     if found.failure is not None and not found.raced:
         raise RuntimeFailure(f"no kernel was built: {found.failure}")
     return replace(found, ungrouped=ungrouped)
+
+
+def _device_to_race(env: Environment) -> Device:
+    """The device of a race; raises RuntimeFailure if it can't be used."""
+    try:
+        return env.device
+    except RuntimeFailure as failure:
+        hint = "a race runs kernels; without a race, graphopt kernels lists them on any machine"
+        raise RuntimeFailure(failure.message, hint=hint) from failure

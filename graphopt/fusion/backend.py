@@ -53,14 +53,14 @@ class Features:
         """The reason why ``kernel`` is unsupported; ``None`` if it is supported."""
         for port in (*kernel.inputs, *kernel.outputs):
             if port.element not in self.elements:
-                return f"no kernels for {port.element.name.lower()} on this device"
+                return f"the device has no kernels for {port.element.name.lower()}"
         if isinstance(kernel, TemplateKernel):
             known = kernel.template in self.templates
-            return None if known else f"no template {kernel.template!r} on this device"
+            return None if known else f"the device has no kernels of the template {kernel.template!r}"
         if kernel.reduced and not self.reductions:
-            return "no kernels with reductions on this device"
+            return "the device has no kernels with reductions"
         if len(kernel.segments) > 1 and not self.segments:
-            return "no kernels with concatenations on this device"
+            return "the device has no kernels with concatenations"
         return None
 
 

@@ -117,7 +117,11 @@ class CommonLibrary:
 
 
 def common_library(
-    models: Sequence[ir.Model], settings: Settings, device: Device, levels: Sequence[int] | None = None
+    models: Sequence[ir.Model],
+    settings: Settings,
+    device: Device,
+    levels: Sequence[int] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> CommonLibrary | None:
     """The library of the kernels of all ``models`` on ``device``, from the store or built.
 
@@ -128,6 +132,7 @@ def common_library(
         settings: location of the store, and compiler.
         device: the device of the kernels.
         levels: the x86-64 levels of the kernels; by default all.
+        progress: called with the completed share, and the current step.
 
     Returns:
         ``None`` if no model has native groups, or the device has no back end.
@@ -150,7 +155,7 @@ def common_library(
         return CommonLibrary(None, (), tuple(remarks))
     try:
         store = Store(settings.cache_dir)
-        path = backend.build(kernels, store, compiler=settings.compiler, levels=levels)
+        path = backend.build(kernels, store, compiler=settings.compiler, progress=progress, levels=levels)
     except GraphoptError as error:
         return CommonLibrary(None, (), (*remarks, _not_built(len(kernels), error)))
     return CommonLibrary(path, backend.levels(levels), tuple(remarks))

@@ -153,7 +153,7 @@ class FusionPolicy:
         """
         backend = backend_for(self.cx.options.device)
         if backend is not None and match.template not in backend.features.templates:
-            return f"no template {match.template!r} on this device"
+            return f"{self.cx.options.device} has no kernels of the template {match.template!r}"
         if multiplies_dequantized(match.operands):
             return "onnxruntime computes it on quantized values"
         if any((_PASS, ir.label(node)) in self.cx.options.refused for node in match.nodes):

@@ -8,9 +8,8 @@ nodes (:mod:`graphopt.ir.provenance`). The metadata of the result can store it a
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from graphopt import ir
@@ -109,11 +108,13 @@ class Recorder(PassInstrumentation):
 
     Attributes:
         originals: the labels of the nodes before the first pass, in order.
+        outputs: the label of the node that computes each value, by name, before the first pass.
         rewrites: for each original node, the passes and rules that rewrote it or nodes derived from it.
     """
 
     def __init__(self) -> None:
         self.originals: list[str] = []
+        self.outputs: dict[str, str] = {}
         self.rewrites: dict[str, dict[Step, None]] = {}
         self._stage = ""
         self._present: dict[str, None] = {}
@@ -123,6 +124,13 @@ class Recorder(PassInstrumentation):
         if index == 1:
             self.rewrites = {}
             self.originals = [ir.label(node) for graph in ir.graphs_of(model) for node in graph]
+            self.outputs = {
+                value.name: ir.label(node)
+                for graph in ir.graphs_of(model)
+                for node in graph
+                for value in node.outputs
+                if value.name
+            }
             self._present = dict.fromkeys(self.originals)
         self._stage = pass_.name
 
@@ -154,12 +162,14 @@ class Lineage:
         outputs: the name of the node that computes each value, by the name of the value.
         originals: the names of the original nodes, in order.
         rewrites: the steps that rewrote each original node, in order.
+        removed_values: the original node of each value that the result lacks, by the name of the value.
     """
 
     nodes: Mapping[str, NodeLineage]
     outputs: Mapping[str, str]
     originals: Sequence[str]
     rewrites: Mapping[str, tuple[Step, ...]]
+    removed_values: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ir.Model, recorder: Recorder) -> Lineage:
@@ -175,7 +185,8 @@ class Lineage:
                 nodes.setdefault(name, own)
                 outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {name: tuple(steps) for name, steps in recorder.rewrites.items()}
-        return cls(nodes, outputs, recorder.originals, rewrites)
+        removed = {value: node for value, node in recorder.outputs.items() if value not in outputs}
+        return cls(nodes, outputs, recorder.originals, rewrites, removed)
 
     def __repr__(self) -> str:
         changed = sum(not one.is_original for one in self.nodes.values())
@@ -206,9 +217,17 @@ class Lineage:
         return self.nodes.get(name) or self.nodes.get(self.outputs.get(name, ""))
 
     def forward(self, name: str) -> Fate | None:
-        """The replacements of the original node with this name; ``None`` if there is no such node."""
+        """The replacements of the original node that has this name or an output of this name.
+
+        Outputs that the result computes, too, are values of the result.
+
+        Returns:
+            ``None`` if there is no such node.
+        """
         if name not in self.originals:
-            return None
+            if name not in self.removed_values:
+                return None
+            name = self.removed_values[name]
         nodes = tuple(one.name for one in self.nodes.values() if name in (*one.originals, *one.absorbed))
         folded = tuple(one.name for one in self.nodes.values() if name in one.folded)
         return Fate(name, nodes, folded, self.rewrites.get(name, ()))
@@ -227,12 +246,6 @@ class Lineage:
                     labels = dict.fromkeys(map(ir.label, ir.readers(value)))
                     hint = f"nodes that read it: {shortened(labels, _READERS)}" if labels else None
                     return UsageError(f"{name!r} is {kind}: no node computes it", hint=hint)
-            for node in graph:
-                if any(value.name == name for value in node.outputs):
-                    return UsageError(
-                        f"{name!r} is a value of the original, and the result has no such value",
-                        hint=f"graphopt lineage MODEL {shlex.quote(ir.label(node))} describes its node",
-                    )
         nearest = nearest_names(name, dict.fromkeys([*self.nodes, *self.outputs, *self.originals]))[:3]
         hint = f"nearest: {', '.join(nearest)}" if nearest else "graphopt dump MODEL lists the nodes"
         return UsageError(f"neither the model nor its original has a node or value {name!r}", hint=hint)
@@ -261,6 +274,7 @@ class Lineage:
                 [index.get(name, name), [list(step) for step in steps]]
                 for name, steps in self.rewrites.items()
             ],
+            "removed_values": {value: index.get(node, node) for value, node in self.removed_values.items()},
         }
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
@@ -307,7 +321,8 @@ class Lineage:
                 nodes.setdefault(name, own)
                 outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {names([one])[0]: steps(pairs) for one, pairs in data["rewrites"]}
-        return cls(nodes, outputs, originals, rewrites)
+        removed = {str(value): names([node])[0] for value, node in data.get("removed_values", {}).items()}
+        return cls(nodes, outputs, originals, rewrites, removed)
 
 
 def _beginning(table: Table) -> Iterator[Block]:

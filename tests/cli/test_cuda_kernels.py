@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.fusion.backends.cuda import nvrtc
+from graphopt.ort import devices
+from graphopt.specialization.bundle.loaded_bundle import Bundle
 from tests.cli.conftest import Invoke
 from tests.fusion.backends.c.runtime.samples import compiled as has_c
 from tests.fusion.backends.cuda.test_images import compiled as has_nvrtc
@@ -41,6 +44,13 @@ def test_source_is_that_of_the_device(invoke: Invoke, path: Path) -> None:
     assert "__global__" not in invoke("kernels", path, "--device", "cpu", "--source").out
 
 
+def test_a_race_needs_the_device(invoke: Invoke, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    done = invoke("kernels", path, "--device", "cuda", "--candidates")
+    assert done.status == 6 and "CUDA can't be used: no driver" in done.err
+    assert "lists them on any machine" in done.err and "--allow-fallback" not in done.err
+
+
 def test_proposed_kernels_name_the_options_that_create_them(invoke: Invoke, path: Path) -> None:
     shown = invoke("kernels", path, "--device", "cuda").out
     assert "graphopt optimize --fuser native --device cuda would create these" in shown
@@ -64,6 +74,14 @@ def test_library_is_built_without_a_gpu(invoke: Invoke, path: Path) -> None:
     assert library.read_bytes() == path.with_name("out.kernels.so").read_bytes()
     bundle = json.loads(invoke("compile", path, "-o", path.with_name("bundle"), *options, "--json").out)
     assert [name for name in bundle["files"] if name.startswith("kernels-cuda-")]
+    with config.patch(allow_fallback=True):
+        loaded = Bundle(bundle["target"], trusted=True)
+        (library,) = loaded.libraries("general").paths
+    assert Path(library).name.startswith("kernels-cuda-")
+    feeds = {"x": np.ones((2, 64)), "w": np.ones((64, 64)), "b": np.ones(64)}
+    feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
+    result = loaded.run(feeds)["y"]
+    np.testing.assert_allclose(result, np.sin(np.full((2, 64), 64 / (1 + np.exp(-1)))), rtol=1e-4)
 
 
 @has_c

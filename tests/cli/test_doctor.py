@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphopt import config
+from graphopt.errors import NoCompiler
+from graphopt.fusion.backends.cuda import CudaBackend
 from graphopt.ort import installation
 from graphopt.ort.devices import CudaStatus
 from graphopt.ort.installation import Folder, Health, Runtime
@@ -38,6 +40,20 @@ NO_RUNTIME = replace(
     SOUND, runtime=Runtime("", (), error="No module named 'onnxruntime'"), cuda=CudaStatus(False, "")
 )
 NO_STORE = replace(SOUND, store=Folder("/dev/null", error="/dev/null is not a folder"))
+
+
+def test_the_compiler_of_kernels_for_cuda(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CudaBackend, "describe_compiler", lambda self, compiler=None: "NVRTC 13.0, gcc 13")
+    assert ["CUDA", "kernels", "NVRTC", "13.0,", "gcc", "13"] in [
+        line.split() for line in invoke("doctor").out.splitlines()
+    ]
+
+    def fail(self: CudaBackend, compiler: str | None = None) -> str:
+        raise NoCompiler("NVRTC was not found", hint="pip install nvrtc")
+
+    monkeypatch.setattr(CudaBackend, "describe_compiler", fail)
+    done = invoke("doctor", "--json")
+    assert json.loads(done.out)["cuda_compiler"] == "none: NVRTC was not found (pip install nvrtc)"
 
 
 @pytest.mark.parametrize(

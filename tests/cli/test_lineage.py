@@ -118,7 +118,6 @@ def test_unknown_names(invoke: Invoke, model: Path) -> None:
     [
         ("x", "'x' is an input: no node computes it", "nodes that read it: first, second"),
         ("w", "'w' is an initializer: no node computes it", "nodes that read it: product"),
-        ("a2", "'a2' is a value of the original, and the result has no such value", "MODEL second describes"),
     ],
 )
 def test_values_without_a_node_of_the_result(
@@ -127,6 +126,14 @@ def test_values_without_a_node_of_the_result(
     outcome = invoke("lineage", model, name)
     assert outcome.status == 2 and outcome.out == ""
     assert message in outcome.err and hint in outcome.err
+
+
+def test_values_that_the_result_lacks(invoke: Invoke, model: Path) -> None:
+    assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
+    for path in (model, "out.onnx"):
+        found = lineage(invoke, path, "a2", "-O3") if path == model else lineage(invoke, path, "a2")
+        assert found["back"] is None
+        assert found["forward"]["original"] == "second" and found["forward"]["nodes"] == ["first"]  # type: ignore[index]
 
 
 def test_an_input_of_a_result_with_its_lineage(invoke: Invoke, model: Path) -> None:

@@ -105,7 +105,7 @@ def test_groups_with_unsupported_kernels_stay_with_onnxruntime(
     model = parse(text)
     with context_for(model) as cx:
         make_pipeline("fuse-groups").run(model, cx)
-        assert "no kernels for f16 on this device" in cx.ungrouped.values()
+        assert "the device has no kernels for f16" in cx.ungrouped.values()
     assert kernels_of(model) == []
 
 

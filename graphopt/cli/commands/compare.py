@@ -36,8 +36,15 @@ _LEVELS = click.Choice(["off", "basic", "default"])
 @click.argument("b", type=reads_model, metavar="[B]", required=False)
 @shared_options.group(
     "Verification",
-    click.option("--rtol", type=Number(0), metavar="R", help="Tolerance relative to the element."),
-    click.option("--atol", type=Number(0), metavar="R", help="Tolerance relative to the largest element."),
+    click.option(
+        "--rtol", type=Number(0), metavar="R", help="Tolerance as a share of the element, such as 1e-3."
+    ),
+    click.option(
+        "--atol",
+        type=Number(0),
+        metavar="R",
+        help="Tolerance as a share of the largest element, such as 1e-5.",
+    ),
     click.option("--exact", is_flag=True, default=None, help="Require identical bits."),
     click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),
 )

@@ -48,10 +48,15 @@ def command(run: Run, model: Path | None, hints: bool) -> Output:
 
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
-    costs = _costs(run)
+    costs, cuda_compiler = _costs(run), _cuda_compiler(run)
     return Output(
-        health.to_dict() | {"costs": costs, "problems": [vars(problem) for problem in problems]},
-        _text(health, costs, problems),
+        health.to_dict()
+        | {
+            "costs": costs,
+            "cuda_compiler": cuda_compiler,
+            "problems": [vars(problem) for problem in problems],
+        },
+        _text(health, costs, cuda_compiler, problems),
         status=ExitStatus.RUNTIME_FAILURE if any(problem.broken for problem in problems) else ExitStatus.OK,
     )
 
@@ -82,8 +87,8 @@ def _hints(run: Run, model: Path | None) -> Output:
     return Output(data, [f"  device    {name}", *lines])
 
 
-def _text(health: Health, costs: str, problems: list[Problem]) -> Iterator[Block]:
-    yield _facts(health, costs)
+def _text(health: Health, costs: str, cuda_compiler: str, problems: list[Problem]) -> Iterator[Block]:
+    yield _facts(health, costs, cuda_compiler)
     yield ""
     for problem in problems:
         yield f"  {'broken' if problem.broken else 'note'}: {problem.what}"
@@ -105,7 +110,22 @@ def _costs(run: Run) -> str:
         return f"not usable: {error.message}"
 
 
-def _facts(health: Health, costs: str) -> Table:
+def _cuda_compiler(run: Run) -> str:
+    """The compilers of kernels for CUDA, or the reason why there are none, with the remedy."""
+    from graphopt.errors import NoCompiler
+    from graphopt.fusion.backend import backend_for
+    from graphopt.ort.devices import Device
+
+    backend = backend_for(Device("cuda"))
+    if backend is None:
+        return "none"
+    try:
+        return backend.describe_compiler(run.settings.compiler)
+    except NoCompiler as failure:
+        return f"none: {failure.message} ({failure.hint})" if failure.hint else f"none: {failure.message}"
+
+
+def _facts(health: Health, costs: str, cuda_compiler: str) -> Table:
     runtime, store = health.runtime, health.store
     table = Table(["", ""], "<<")
     for name, version in health.versions.items():
@@ -117,6 +137,7 @@ def _facts(health: Health, costs: str) -> Table:
     table.add("onnxruntime loads", f"opset up to {runtime.opset}, IR version up to {runtime.ir_version}")
     table.add("onnx knows", f"opset up to {health.opset}, IR version up to {health.ir_version}")
     table.add("C compilers", ", ".join(health.compilers) or "none")
+    table.add("CUDA kernels", cuda_compiler)
     used = f"{counted(store.entries, 'entry', 'entries')}, {human_bytes(store.bytes)}"
     table.add("store", f"{store.path} ({used})")
     table.add("costs", costs)

@@ -142,10 +142,11 @@ def _obstacle_to_building(run: Run, found: Inventory) -> str | None:
 
 
 def _race(run: Run, model: Path, budget: float | None, threads: int | None, fresh: bool) -> Output:
+    from graphopt.cli.option_groups.instruments import Progress
     from graphopt.cli.views.kernel_candidates import candidate_blocks
 
     with run.console.progress(model.name) as advance:
-        found = run.compiler.race_kernels(
+        found = run.compiler.having({"instruments": [Progress(advance)]}).race_kernels(
             model, budget=budget or 60.0, threads=threads, fresh=fresh, progress=advance
         )
     return Output({"model": str(model), **found.to_dict()}, candidate_blocks(found, run.verbose))

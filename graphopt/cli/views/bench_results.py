@@ -22,7 +22,7 @@ _BUSY = 1.1
 #: Factor by which a repetition exceeds the rounds or the seconds of a measurement.
 _LONGER = 2
 #: The definitions of columns, whose figures may differ.
-_RATIO = "ratio: of the fastest runs of each round, median of the processes; p50, p90 and p99: of all runs"
+_RATIO = "of the fastest runs of each round, median of the processes; p50, p90 and p99: of all runs"
 
 
 def blocks(result: Result, bench: Bench, *, hot: bool) -> Iterator[Block]:
@@ -30,13 +30,13 @@ def blocks(result: Result, bench: Bench, *, hot: bool) -> Iterator[Block]:
     first, timing = result.rows[0].name, result.timing
     effort = f"{timing.rounds} interleaved rounds in {counted(timing.processes, 'process', 'processes')}"
     yield f"  {_where(bench)}, inputs {result.shapes}, {effort}"
-    columns = ["", "p50 ms", "p90", "p99", f"ratio to {first}", "", "nodes", "session s", "peak MB"]
+    columns = ["", "p50 ms", "p90", "p99", "ratio", "", "nodes", "session s", "peak MB"]
     table = Table(columns, "<>>><<>>>")
     for row in result.rows:
         table.add(*_cells(row))
     yield table
     if len(result.rows) > 1:
-        yield f"  {_RATIO}"
+        yield f"  ratio: to {first}, {_RATIO}"
     yield f"  {first} against itself: {_range(timing.band)}; differences within this band are noise"
     yield from (f"  {line}" for line in contradictions(result))
     for name, choice in bench.choices.items():

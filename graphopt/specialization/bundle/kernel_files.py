@@ -74,7 +74,11 @@ class BundleKernels:
 
 
 def own_libraries(manifest: Manifest, files: BundleFiles, device: Device, cpu_level: int | None) -> Libraries:
-    """The libraries in a bundle for ``device``, which are code: for trusted bundles only."""
-    own = [library.file for library in manifest.kernels if library.device == device.kind]
+    """The libraries in a bundle for ``device``, which are code: for trusted bundles only.
+
+    On the CPU, these include libraries for other devices: they also contain the kernels for CPUs.
+    """
+    is_host = device.capabilities.is_host
+    own = [library.file for library in manifest.kernels if is_host or library.device == device.kind]
     paths = tuple(str(files.use(file, lambda path: path.absolute())) for file in own)
     return Libraries(paths, cpu_level=cpu_level)

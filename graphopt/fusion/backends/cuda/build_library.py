@@ -114,6 +114,8 @@ def compile_images(
         store.put(_KIND, _packed(image), _key(text, target, nvrtc))
 
     report = progress or (lambda done, text: None)
+    if missing:
+        report(0.0, f"compiling {len(missing)} images by {nvrtc}")
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     run_all(
         [partial(make, target, text) for target, text in missing],
