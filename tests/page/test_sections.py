@@ -141,11 +141,13 @@ def test_run_time_is_measured_and_rendered(monkeypatch: pytest.MonkeyPatch) -> N
 def test_tensors_have_a_section() -> None:
     model, other = parse(MODEL), parse(MODEL.replace("Exp(b)", "Sin(b)"))
     found = graphopt.compare(model, other)
-    page = parsed(page_of(PageSource("two", comparison=found, names=(HOSTILE, "b"))))
+    graphs = [graph_of("original", ["dec", "enc_a"], [[], []]), graph_of("optimized", ["enc_b"], [[]])]
+    page = parsed(page_of(PageSource("two", graphs=graphs, comparison=found, names=(HOSTILE, "b"))))
     tensors = page.data["sections"]["tensors"]["tensors"]
     assert tensors["name"] == ["a", "b", "y"]
     assert tensors["departed"] == [False, False, True]
     assert tensors["identical"] == [True, True, False]
+    assert tensors["nodes"] == [[1, -1], [-1, 0], [0, -1]]
     assert any("first departure: y" in paragraph.text for paragraph in page.all("p"))
     assert len(page.all("script")) == 2
 

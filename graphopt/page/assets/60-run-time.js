@@ -56,7 +56,7 @@
       page.charts.histogram(slot(element), [
         { label: "original against itself", values: data.twin },
         ...ratios.map((model) => ({ label: name(model), values: model.ratios })),
-      ], { title: "Ratio to the original, by process", xLabel: "time / time of the original", band: data.band, bandLabel: "noise", bins: 30 });
+      ], { title: "Ratio to the original, by process", xLabel: "time / time of the original", band: data.band, bandLabel: "noise", bins: 30, format: (ratio) => ratio.toFixed(3) });
     }
   }
 

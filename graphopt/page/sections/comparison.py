@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from graphopt import ir
 from graphopt.page.block_html import html_of_blocks
+from graphopt.page.run_time_data import NodeIndex
 from graphopt.page.section import PageSource, Section
 from graphopt.verification.inner_tensors.comparison_text import lines, notes
 from graphopt.verification.inner_tensors.departures import ERROR_BINS, ComparedTensor
@@ -14,12 +17,20 @@ def build(source: PageSource) -> Section | None:
     if source.comparison is None:
         return None
     found = source.comparison
+    indexes = [NodeIndex.of(graph).indexes for graph in source.graphs]
     departed = {one.name: None for one in found.departed}
     data = {
         "bins": list(ERROR_BINS),
         "tensors": {
             "name": [one.name for one in found.tensors],
-            "node": [_node(one) for one in found.tensors],
+            "node": [_name(one.pair.a.producer()) for one in found.tensors],
+            "nodes": [
+                [
+                    _index(index, value.producer())
+                    for index, value in zip(indexes, (one.pair.a, one.pair.b), strict=False)
+                ]
+                for one in found.tensors
+            ],
             "type": [one.kind for one in found.tensors],
             "depth": [one.depth for one in found.tensors],
             "largest": [one.error.largest for one in found.tensors],
@@ -33,7 +44,14 @@ def build(source: PageSource) -> Section | None:
     return Section("tensors", "Tensors", 50, html_of_blocks(blocks), data)
 
 
-def _node(tensor: ComparedTensor) -> str | None:
-    """The name of the node that computes ``tensor`` in A."""
-    node = tensor.pair.a.producer()
+def _name(node: ir.Node | None) -> str | None:
     return None if node is None else ir.label(node)
+
+
+def _nodes(tensor: ComparedTensor, indexes: Sequence[Mapping[str, int]]) -> list[int]:
+    """The indexes of the nodes that compute ``tensor`` in the graphs; -1 if a graph has no such node."""
+    producers = (value.producer() for value in (tensor.pair.a, tensor.pair.b))
+    return [
+        -1 if node is None else index.get(ir.label(node), -1)
+        for node, index in zip(producers, indexes, strict=False)
+    ]
