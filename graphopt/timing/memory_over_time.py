@@ -22,7 +22,7 @@ class MemoryStep:
 
     Attributes:
         kernel: the name of the node.
-        milliseconds: the end of the kernel, from the start of the run.
+        milliseconds: the start of the kernel, from the start of the run.
         bytes: the size of all live values, including the inputs and outputs of the kernel, without weights
             and inputs of the model.
     """
@@ -78,7 +78,7 @@ def memory_over_time(
         close(first, len(steps) - 1 if name in returned else last, size)
     sizes = accumulate(changes[:-1])
     return [
-        MemoryStep(name, (event["ts"] + event["dur"] - begin) / 1e3, size)
+        MemoryStep(name, (event["ts"] - begin) / 1e3, size)
         for name, event, size in zip(names, steps, sizes, strict=True)
     ]
 

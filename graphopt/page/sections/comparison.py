@@ -24,13 +24,7 @@ def build(source: PageSource) -> Section | None:
         "tensors": {
             "name": [one.name for one in found.tensors],
             "node": [_name(one.pair.a.producer()) for one in found.tensors],
-            "nodes": [
-                [
-                    _index(index, value.producer())
-                    for index, value in zip(indexes, (one.pair.a, one.pair.b), strict=False)
-                ]
-                for one in found.tensors
-            ],
+            "nodes": [_nodes(one, indexes) for one in found.tensors],
             "type": [one.kind for one in found.tensors],
             "depth": [one.depth for one in found.tensors],
             "largest": [one.error.largest for one in found.tensors],
