@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphopt.executor.debug_state import DebugState
     from graphopt.page.run_time import RunTime
     from graphopt.profile import Profile
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.training.loss_log import LossRecord
     from graphopt.verification.inner_tensors.departures import TensorComparison
 
@@ -46,6 +47,7 @@ class PageSource:
         run_time: the measured runs of the models, in the order of ``graphs``.
         comparison: the comparison of the inner tensors of both models.
         profile: the profile that the models are specialized for.
+        bundle: the bundle of the model and its variants.
         executor_state: the state of an executor of the model.
         losses: the losses of a training.
         names: the names of the models that are compared.
@@ -61,6 +63,7 @@ class PageSource:
     run_time: RunTime | None = None
     comparison: TensorComparison | None = None
     profile: Profile | None = None
+    bundle: Bundle | None = None
     executor_state: DebugState | None = None
     losses: Sequence[LossRecord] = ()
     names: tuple[str, str] = ("A", "B")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,23 @@ def test_recorded_variants_have_a_row() -> None:
     record_variants(model, [VariantRecord("static-1", Guard(), runs=3, nodes=2)])
     sections = {one.name: one for one in sections_of(PageSource("m", models=[model]))}
     assert "static-1" in str(sections["profiles"].html)
+
+
+def test_bundles_have_the_sizes_of_their_files(tmp_path: Path) -> None:
+    model = parse(
+        "g (float[N, 4] x, int64 i) => (float[N, 4] y, int64[2] size)"
+        "{ z = Neg(x)  size = Shape(z)  s = Sub(i, i)  f = Cast<to = 1>(s)  y = Add(z, f) }"
+    )
+    runs = [{"x": np.ones((n, 4), np.float32), "i": np.array(1)} for n in (1, 1, 2, 3)]
+    profile = graphopt.record_profile(model, runs)
+    specialization = graphopt.Specialization(profile, graphopt.FusionStrategy.parse("static:1"))
+    found = graphopt.specialize(model, specialization, bundle=True, verify=False, pipeline="O1")
+    graphopt.save_bundle(found, tmp_path / "m.bundle")
+    page = parsed(page_of(PageSource("m", profile=profile, bundle=graphopt.Bundle(tmp_path / "m.bundle"))))
+    texts = [one.text for one in page.all("p")]
+    assert any("files of the bundle: general.onnx" in text for text in texts)
+    assert any("guards in the profile: 2 hits, 2 misses" in text for text in texts)
+    assert any(cell.text == "static-1" for cell in page.all("td"))
 
 
 def test_losses_have_a_section_with_a_bounded_curve() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphopt.page.block_html import html_of_blocks
 from graphopt.page.section import PageSource, Section
 from graphopt.profile import Profile, ValueProfile
-from graphopt.specialization.variant_records import read_variants
-from graphopt.util.text_tables import Block, Line, Table, counted
+from graphopt.specialization.variant_records import VariantRecord, read_variants
+from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
 #: Maximum number of rows of each table.
 _ROWS = 200
@@ -48,21 +48,37 @@ def _profile(profile: Profile | None) -> Iterator[Block]:
 
 
 def _variants(source: PageSource) -> Iterator[Block]:
-    """The variants of the report of this run, otherwise those that the last model records."""
+    """The variants of the report of this run, otherwise those of the bundle or of the last model."""
     reported = [] if source.report is None else source.report.variants
-    table = Table(["variant", "runs", "nodes", "", "where"], "<>><<")
-    for one in reported:
-        status = one.left_out or f"instead of {one.general:,}"
-        table.add(one.variant.name, one.variant.runs, f"{one.nodes:,}", status, one.variant.guard)
-    if not reported and source.models:
-        for record in read_variants(source.models[-1]):
-            table.add(record.name, record.runs, f"{record.nodes:,}", "", record.guard)
+    if reported:
+        table = Table(["variant", "runs", "nodes", "", "where"], "<>><<")
+        for one in reported:
+            status = one.left_out or f"instead of {one.general:,}"
+            table.add(one.variant.name, f"{one.variant.runs:,}", f"{one.nodes:,}", status, one.variant.guard)
+        hits = sum(one.variant.runs for one in reported if one.left_out is None)
+    else:
+        records = _records(source)
+        table = Table(["variant", "runs", "nodes", "file", "where"], "<>>><")
+        sizes = {} if source.bundle is None else source.bundle.sizes
+        for record in records:
+            size = human_bytes(sizes[record.file]) if record.file in sizes else ""
+            table.add(record.name, f"{record.runs:,}", f"{record.nodes:,}", size, record.guard)
+        hits = sum(record.runs for record in records)
     if not table.rows:
         return
     yield Line("Variants", "title")
     yield table
-    runs = sum(int(row[1]) for row in table.rows)
+    if source.bundle is not None:
+        files = (f"{name} {human_bytes(size)}" for name, size in source.bundle.sizes.items())
+        yield f"files of the bundle: {', '.join(files)}"
     total = source.report.profiled_runs if source.report is not None and reported else 0
+    total = source.profile.runs if source.profile is not None else total
     if total:
-        hits, misses = counted(runs, "hit"), counted(total - runs, "miss", "misses")
-        yield f"guards in the profile: {hits}, {misses}"
+        yield f"guards in the profile: {counted(hits, 'hit')}, {counted(total - hits, 'miss', 'misses')}"
+
+
+def _records(source: PageSource) -> Sequence[VariantRecord]:
+    """The records of variants in the bundle, or in the metadata of the last model."""
+    if source.bundle is not None:
+        return source.bundle.manifest.variants
+    return read_variants(source.models[-1]) if source.models else []
