@@ -45,8 +45,19 @@ class NodeIndex:
         return cls(graph, indexes)
 
     def nodes(self, kernel: KernelTime) -> list[int]:
-        """The nodes that ``kernel`` computes."""
-        return [self.indexes[name] for name in kernel.originals if name in self.indexes]
+        """The nodes that ``kernel`` computes; a node of an inlined function counts as its call."""
+        found = (self.place(name)[0] for name in kernel.originals)
+        return list(dict.fromkeys(node for node in found if node is not None))
+
+    def place(self, name: str) -> tuple[int | None, list[str]]:
+        """The node with this name or, for ``call/inner``, the call, and the names below it."""
+        outer, inner = name, list[str]()
+        while outer:
+            if outer in self.indexes:
+                return self.indexes[outer], inner
+            outer, _, last = outer.rpartition("/")
+            inner.insert(0, last)
+        return None, []
 
     def path(self, node: int) -> list[str]:
         """The names of the scopes around ``node``, outermost first, without that of the whole graph."""
@@ -169,9 +180,14 @@ def _paths(kernel: KernelTime, own: NodeIndex | None, original: NodeIndex | None
     if own is None or original is None:
         return [[]]
     paths = []
-    for node in own.nodes(kernel):
+    for name in kernel.originals:
+        node, inner = own.place(name)
+        if node is None:
+            continue
         related = [] if own is original else own.graph.nodes.related[node]
-        paths += [original.path(one) for one in related] if related else [own.path(node)]
+        around = [original.path(one) for one in related] or [own.path(node)]
+        calls = [own.graph.nodes.name[node], *inner[:-1]] if inner else []
+        paths += [[*path, *calls] for path in around]
     return paths or [[_INSERTED]]
 
 

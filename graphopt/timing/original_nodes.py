@@ -17,6 +17,11 @@ _BLOCKED_NAME = re.compile(r"(?P<output>.+?)(?P<kind>_bn|_mul)?_nchwc(_token_\d+
 #: The name of a value that onnxruntime casts to another float type, or computes in one
 #: (insert_cast_transformer.cc).
 _CAST_NAME = re.compile(r"Inserted(?:PrecisionFree)?Cast_(?P<value>.+)")
+#: The name of a node that replaces another: by channels in the last dimension (nhwc_transformer.cc), or as
+#: part of an operator that is a function, where the beginning is empty.
+_TOKEN_NAME = re.compile(r"(?P<node>.*)_token_\d+")
+#: Operators between a quantized operator and its QuantizeLinear that onnxruntime includes in its kernel.
+_QUANTIZED_EPILOGUE = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "QuantizeLinear")
 #: Number of inputs of a blocked Conv that also adds its last input to the result.
 _WITH_SUM = 4
 
@@ -28,7 +33,8 @@ def map_to_originals(ran: Mapping[str, ir.Node], model: ir.Model) -> dict[str, t
     those of the blocked layout, which are identified by the nodes that create and read them, those in calls
     of functions (:mod:`graphopt.timing.function_calls`), and the results of inserted Casts. A node without
     identified inputs is mapped to the node that computes its output. Nodes that only change the layout or the
-    type are mapped to the node that computes the value. A Cast of an input of the model, and a part of an
+    type are mapped to the node that computes the value, and quantized operators to the nodes up to the
+    QuantizeLinear of their result. A Cast of an input of the model, and a part of an
     operator that onnxruntime expands, are mapped to the nodes that read the result. Other nodes without
     identified outputs are omitted.
 
@@ -71,7 +77,10 @@ def _map_to_readers(ran: Mapping[str, ir.Node], found: dict[str, tuple[str, ...]
 
 def _is_inserted(name: str | None) -> bool:
     """Whether onnxruntime created the value ``name``: by a Cast, or in an operator that it expands."""
-    return name is not None and (name.startswith(INLINED) or _CAST_NAME.fullmatch(name) is not None)
+    if name is None:
+        return False
+    is_part = name.startswith("_token_") and _TOKEN_NAME.fullmatch(name) is not None
+    return is_part or name.startswith(INLINED) or _CAST_NAME.fullmatch(name) is not None
 
 
 @dataclass
@@ -178,11 +187,27 @@ def _computed(name: str, node: ir.Node, names: Mapping[str | None, str], known: 
         replaced = match["output"] + (match["kind"] or "")
         replaced = replaced if replaced in known.producers else match["output"]
         return _with_epilogue(node, replaced, known) if replaced in known.producers else None
+    match = _TOKEN_NAME.fullmatch(name)
+    if match is not None and match["node"] in known.by_name:
+        replaced = _name(known.by_name[match["node"]].outputs[0])
+        return _quantized_result(replaced, known) if node.op_type.startswith("QLinear") else replaced
     original = known.by_name.get(name) or known.by_inputs.get((node.op_type, *filter(None, inputs)))
     if original is None and "/" in name.rstrip("/"):
         # the name of a fused node consists of those of its last node and of the fusion
         original = known.by_name.get(name.rstrip("/").rpartition("/")[0])
+    if original is None and node.op_type == "Transpose" and inputs:
+        return inputs[0]  # onnxruntime moves the channels of a value
     return None if original is None else _name(original.outputs[0])
+
+
+def _quantized_result(value: str, known: _Originals) -> str:
+    """The quantized form of ``value``, which a quantized operator computes; ``value`` if there is none."""
+    result = value
+    while (reader := known.reader(result, _QUANTIZED_EPILOGUE)) is not None and reader.outputs[0].name:
+        result = reader.outputs[0].name
+        if reader.op_type == "QuantizeLinear":
+            return result
+    return value
 
 
 def _with_epilogue(node: ir.Node, value: str, known: _Originals) -> str:

@@ -86,6 +86,15 @@ def test_flames_of_a_result_have_the_scopes_of_the_original() -> None:
     assert enc["children"][0]["children"][0]["name"] == "k"
 
 
+def test_kernels_of_inlined_functions_belong_to_the_call() -> None:
+    kernels = [kernel("k", 2.0, "enc_a/outer/inner"), kernel("l", 1.0, "enc_a/outer/other")]
+    assert time_of_nodes(kernels, ORIGINAL) == [(0, 3.0)]
+    entry = flame(kernels, ORIGINAL, ORIGINAL)
+    for name in ("model", "enc", "enc_a", "outer"):
+        (entry,) = entry["children"]
+        assert (entry["name"], entry["value"]) == (name, pytest.approx(0.003))
+
+
 def test_small_entries_of_a_flame_are_joined() -> None:
     tree = flame([kernel("k", 1000.0), *(kernel(f"s{n}", 0.1) for n in range(5))], None, None)
     (op,) = tree["children"]

@@ -122,3 +122,29 @@ def test_a_fused_node_maps_to_the_nodes_between_its_inputs_and_outputs() -> None
     )
     nodes = {node.name or "": node for node in ran.graph}
     assert map_to_originals(nodes, original) == {"abs": ("abs",), "fused": ("product", "relu")}
+
+
+def test_quantized_convolutions_with_channels_last_include_their_quantizers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [
+        onnx.numpy_helper.from_array(np.array(0.05, np.float32), "s"),
+        onnx.numpy_helper.from_array(np.array(128, np.uint8), "z"),
+        onnx.numpy_helper.from_array(np.array(0, np.uint8), "zero"),
+        onnx.numpy_helper.from_array(rng.integers(0, 255, (16, 16, 1, 1)).astype(np.uint8), "w"),
+    ]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["wd"]),
+        conv("xd", "wd", "c"),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "s", "zero"], ["rq"]),
+        helper.make_node("DequantizeLinear", ["rq", "s", "zero"], ["y"]),
+    ]
+    model = image_net(*nodes)
+    model.graph.initializer.extend(tensors)
+    found = originals_of(model, tmp_path)
+    assert all(names for _, names in found), found
+    (convolution,) = [names for op, names in found if op == "QLinearConv"]
+    assert set(convolution) >= {"node_c", "node_rq"}
+    assert [names for op, names in found if op == "Transpose"][0] == ("node_xq",)
