@@ -34,9 +34,9 @@ def map_to_originals(ran: Mapping[str, ir.Node], model: ir.Model) -> dict[str, t
     of functions (:mod:`graphopt.timing.function_calls`), and the results of inserted Casts. A node without
     identified inputs is mapped to the node that computes its output. Nodes that only change the layout or the
     type are mapped to the node that computes the value, and quantized operators to the nodes up to the
-    QuantizeLinear of their result. A Cast of an input of the model, and a part of an
-    operator that onnxruntime expands, are mapped to the nodes that read the result. Other nodes without
-    identified outputs are omitted.
+    QuantizeLinear of their result. A Cast of an input of the model, and a part of an operator that
+    onnxruntime expands, are mapped to the nodes that read the result. Other nodes without identified outputs
+    are omitted.
 
     Args:
         ran: the nodes that onnxruntime ran, by name, in the order of the graph.

@@ -147,4 +147,4 @@ def test_quantized_convolutions_with_channels_last_include_their_quantizers(tmp_
     assert all(names for _, names in found), found
     (convolution,) = [names for op, names in found if op == "QLinearConv"]
     assert set(convolution) >= {"node_c", "node_rq"}
-    assert [names for op, names in found if op == "Transpose"][0] == ("node_xq",)
+    assert next(names for op, names in found if op == "Transpose") == ("node_xq",)
