@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.run_time import measure_runs
 from graphopt.inputs.feeds import InputOptions
+from graphopt.ort.devices import parse_device
 from graphopt.page import run_time as module
 from graphopt.page.page_data import GraphData, NodeColumns, Scope, ValueColumns
 from graphopt.page.render import page_of
@@ -29,6 +30,7 @@ from graphopt.training.loss_log import LossRecord
 from graphopt.util.disk_store import Store
 from tests.model_testing import parse
 from tests.page.page_parser import parsed
+from tests.page.run_times import kernel_time, run_time
 
 PEAKS = Peaks({"float": Peak.of([100e9])}, Peak.of([10e9]))
 HOSTILE = "</script><script>alert(1)</script>"
@@ -146,6 +148,21 @@ def test_run_time_is_measured_and_rendered(monkeypatch: pytest.MonkeyPatch) -> N
         assert {node for node, _ in one["time"]} == {0, 1, 2}
     assert data["models"][1]["ratios"] and len(data["band"]) == 2
     assert any("MatMul" in cell.text for cell in page.all("td"))
+
+
+def test_copies_and_kernels_outside_of_the_device_have_a_line() -> None:
+    kernels = [
+        kernel_time("product", "MatMul", 6.0),
+        kernel_time("copy", "MemcpyToHost", 3.0),
+        kernel_time("size", "Shape", 1.0),
+    ]
+    providers = ["CUDAExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    page = parsed(page_of(PageSource("m", run_time=run_time(kernels, providers, parse_device("cuda")))))
+    texts = [one.text for one in page.all("p")]
+    assert texts.count("copies between devices: 1, 3.000 ms, 30.0% of the time") == 2
+    assert texts.count("kernels on the CPU: 1, 1.000 ms, 10.0% of the time") == 2
+    page = parsed(page_of(PageSource("m", run_time=run_time(kernels, providers))))
+    assert not any("copies between" in one.text for one in page.all("p"))
 
 
 def test_tensors_have_a_section() -> None:
