@@ -77,7 +77,8 @@ class Fate:
 
     Attributes:
         name: its name.
-        nodes: the nodes of the result that replace it, in execution order.
+        nodes: the nodes of the result that are derived from it, in execution order.
+        absorbed: other nodes of the result that compute its result, too (:attr:`NodeLineage.absorbed`).
         folded: the nodes of the result that read a constant into which it was folded.
         steps: the rewrites of the node and of nodes derived from it, in order; for a removed node, the last
             rewrite removed it.
@@ -85,6 +86,7 @@ class Fate:
 
     name: str
     nodes: tuple[str, ...]
+    absorbed: tuple[str, ...]
     folded: tuple[str, ...]
     steps: tuple[Step, ...]
 
@@ -93,6 +95,7 @@ class Fate:
         return {
             "original": self.name,
             "nodes": list(self.nodes),
+            "absorbed_into": list(self.absorbed),
             "folded_into": list(self.folded),
             "steps": [{"pass": stage, "by": by} for stage, by in self.steps],
         }
@@ -228,9 +231,11 @@ class Lineage:
             if name not in self.removed_values:
                 return None
             name = self.removed_values[name]
-        nodes = tuple(one.name for one in self.nodes.values() if name in (*one.originals, *one.absorbed))
+        nodes = dict.fromkeys(one.name for one in self.nodes.values() if name in one.originals)
+        absorbed = dict.fromkeys(one.name for one in self.nodes.values() if name in one.absorbed)
         folded = tuple(one.name for one in self.nodes.values() if name in one.folded)
-        return Fate(name, nodes, folded, self.rewrites.get(name, ()))
+        others = tuple(one for one in absorbed if one not in nodes)
+        return Fate(name, tuple(nodes), others, folded, self.rewrites.get(name, ()))
 
     def unknown(self, name: str, model: ir.Model) -> UsageError:
         """The error for a name without a node in the result or the original.

@@ -162,10 +162,13 @@ def folded_from(value: onnx_ir.Value) -> tuple[str, ...]:
 
 
 def record_folding(value: onnx_ir.Value, node: onnx_ir.Node) -> None:
-    """Record that the constant ``value`` replaces an output of ``node``."""
+    """Record that the constant ``value``, possibly of a Constant node, replaces an output of ``node``."""
     operands = (name for operand in node.inputs if operand is not None for name in folded_from(operand))
     names = dict.fromkeys([*operands, *origins(node)])
-    value.metadata_props[_ORIGIN] = _recorded(list(names)[:_KEPT])
+    value.metadata_props[_ORIGIN] = text = _recorded(list(names)[:_KEPT])
+    constant = value.producer()
+    if constant is not None:
+        constant.metadata_props[_ORIGIN] = text
 
 
 def record_origin(node: onnx_ir.Node, names: Iterable[str]) -> None:

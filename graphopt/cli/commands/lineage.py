@@ -87,8 +87,9 @@ def _text(back: NodeLineage | None, forward: Fate | None, *, everything: bool) -
             yield "  unchanged in the result"
             return
         yield from _names("in the result", forward.nodes, everything)
+        yield from _names("also computed by", forward.absorbed, everything)
         yield from _names("folded into constants of", forward.folded, everything)
-        if not forward.nodes and not forward.folded:
+        if not forward.nodes and not forward.absorbed and not forward.folded:
             yield "  not in the result"
         yield from _steps("rewritten by", forward.steps)
 
