@@ -1,6 +1,6 @@
 """Check the lineage of optimized models by cutting: the original nodes named for a node compute its value.
 
-    python -m benchmarks.lineage DIR MODEL.onnx [--pipeline O3] [--most 200]
+    python -m benchmarks.lineage DIR MODEL.onnx [--pipeline O3] [--most 1000]
 
 Each model below the given folders is optimized with its lineage. A value that exists under one name in the
 original and in the result has the same contents. For such a value, the region of the result that computes it
@@ -9,6 +9,9 @@ original. The cut runs alone, on the values that the *result* has at the inputs 
 reproduce the value. The cut may read another value only if it does not depend on the values of inputs, as
 computations of shapes, or if it equals an input of the region, as duplicates and views. Everything else is
 missing from the named set.
+
+A changed Constant node has to equal a value that the named nodes compute. Bodies and functions are checked
+like the main graph, on the values of their inputs (:mod:`benchmarks.nested_graphs`).
 
 Only regions with changed nodes are checked. Status 1 if a value is not reproduced.
 """
@@ -26,6 +29,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from benchmarks.nested_graphs import GraphPair, nested_pairs
 from graphopt import ir
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.lineage import Lineage
@@ -53,12 +57,14 @@ class Outcome:
         nodes: the nodes of the result in these regions.
         changed: the number of changed nodes of the result.
         faults: descriptions of the others.
+        unchecked: the number of changed nodes in graphs that could not be checked, by reason.
     """
 
     checked: int = 0
-    nodes: dict[str, None] = field(default_factory=dict)
+    nodes: int = 0
     changed: int = 0
     faults: list[str] = field(default_factory=list)
+    unchecked: Counter[str] = field(default_factory=Counter)
 
 
 def values_of(model: ir.Model, feeds: Values) -> dict[str, Any]:
@@ -104,31 +110,45 @@ class Checker:
     after: Sequence[Values]
     shared: Mapping[str, None]
 
-    def run(self, most: int) -> Outcome:
-        """Check up to ``most`` regions, evenly distributed over the model."""
-        outcome = Outcome()
+    def run(self, most: int, outcome: Outcome) -> None:
+        """Check up to ``most`` regions, evenly distributed over the model, and all Constant nodes."""
         found = [
             (value, *self._region(value))
             for value in compared_values(self.result)
             if value.name in self.shared
         ]
-        by_node = [node for node in self.result.graph if self._is_changed(node)]
-        outcome.changed = len(by_node)
-        found = [one for one in found if any(map(self._is_changed, one[1]))]
+        outcome.changed += sum(map(self.is_changed, self.result.graph))
+        found = [one for one in found if any(map(self.is_changed, one[1]))]
         step = max(1, -(-len(found) // most))
         nodes = {ir.label(node): node for node in self.original.graph}
         traits = {value.name: one for value, one in traits_of_values(self.original).items()}
+        covered: dict[ir.Node, None] = {}
         for value, region, inputs in found[::step]:
-            name = value.name or ""
             fault = self._fault(value, region, inputs, nodes, traits)
-            if fault is None:
-                outcome.checked += 1
-                outcome.nodes |= {ir.label(node): None for node in region if self._is_changed(node)}
-            else:
-                outcome.faults.append(f"{name}: {fault}")
-        return outcome
+            self._count(fault, value, region, covered, outcome)
+        for node in self.result.graph:
+            if node.op_type == "Constant" and self.is_changed(node):
+                readers = ir.readers(node.outputs[0])
+                is_operand = all(reader in covered for reader in readers if self.is_changed(reader))
+                fault = self._fault_of_constant(node, nodes, traits, is_operand=is_operand)
+                self._count(fault, node.outputs[0], [node], covered, outcome)
+        outcome.nodes += len(covered)
 
-    def _is_changed(self, node: ir.Node) -> bool:
+    def _count(
+        self,
+        fault: str | None,
+        value: ir.Value,
+        region: Sequence[ir.Node],
+        covered: dict[ir.Node, None],
+        outcome: Outcome,
+    ) -> None:
+        if fault is None:
+            outcome.checked += 1
+            covered |= dict.fromkeys(filter(self.is_changed, region))
+        else:
+            outcome.faults.append(f"{value.name}: {fault}")
+
+    def is_changed(self, node: ir.Node) -> bool:
         found = self.lineage.back(ir.label(node))
         return found is not None and not found.is_original
 
@@ -174,6 +194,48 @@ class Checker:
         goal = next(one for node in self.original.graph for one in node.outputs if one.name == value.name)
         if goal.producer() not in named:
             return f"its node {ir.label(goal.producer())!r} is not named"  # type: ignore[arg-type]
+        expected = [values[goal.name or ""] for values in self.after]
+        return self._fault_of_cut(goal, named, inputs, expected, traits)
+
+    def _fault_of_constant(
+        self,
+        node: ir.Node,
+        nodes: Mapping[str, ir.Node],
+        traits: Mapping[str | None, Any],
+        *,
+        is_operand: bool,
+    ) -> str | None:
+        """The reason why the named nodes do not compute the contents of the Constant ``node``.
+
+        A rule may compute contents that the original has nowhere. Then the named nodes have to exist, and
+        the values of the readers have to be reproduced (``is_operand``).
+        """
+        tensor = ir.constant_of(node.outputs[0])
+        assert tensor is not None
+        contents, named = tensor.numpy(), self._named([node], nodes)
+        for value in (value for original in named for value in original.outputs):
+            constant = ir.constant_of(value)
+            if constant is not None:
+                if identical(constant.numpy(), contents):
+                    return None
+                continue
+            values = [one.get(value.name or "") for one in self.before]
+            if all(one is not None and identical(one, contents) for one in values):
+                return self._fault_of_cut(value, named, (), [contents, contents], traits)
+        known = self.lineage.back(ir.label(node))
+        if named and is_operand and known is not None and all(one in nodes for one in known.originals):
+            return None
+        return "no named node computes its contents"
+
+    def _fault_of_cut(
+        self,
+        goal: ir.Value,
+        named: Mapping[ir.Node, None],
+        inputs: Sequence[str],
+        expected: Sequence[Any],
+        traits: Mapping[str | None, Any],
+    ) -> str | None:
+        """The reason why the ``named`` nodes, alone, do not compute ``expected``; ``None`` if they do."""
         cut = self._cut(goal, named, inputs)
         feeds: list[dict[str, Any]] = [{}, {}]
         for read in Region(self.original, cut, (goal,), Weights.of(())).graph_inputs():
@@ -184,9 +246,9 @@ class Checker:
                 own[name] = one
         model = Region(self.original, cut, (goal,), Weights.of(())).to_model(types_of(feeds[0]))
         run = Runs(ir.to_bytes(model), CPU, 1)
-        for own, values in zip(feeds, self.after, strict=True):
+        for own, wanted in zip(feeds, expected, strict=True):
             one = traits[goal.name]
-            error = compare_tensors(run.run("off", own)[0], values[goal.name or ""], (one, one), Tolerances())
+            error = compare_tensors(run.run("off", own)[0], wanted, (one, one), Tolerances())
             if error.reason is not None:
                 return error.reason
         return None
@@ -237,12 +299,32 @@ def check(path: Path, pipeline: str, most: int) -> Outcome:
     result = graphopt.optimize(path, pipeline=pipeline, device="cpu", verify=False, provenance=True).model
     lineage = Lineage.read(result)
     assert lineage is not None
-    feeds = two_feeds(original)
-    before = [values_of(original, one) for one in feeds]
-    after = [values_of(result, one) for one in feeds]
-    produced = {value.name: None for value in compared_values(original)}
-    shared = {value.name or "": None for value in compared_values(result) if value.name in produced}
-    return Checker(original, result, lineage, before, after, shared).run(most)
+    outcome, feeds = Outcome(), two_feeds(original)
+    check_graph(GraphPair(original, result, feeds, feeds), lineage, most, outcome)
+    return outcome
+
+
+def check_graph(pair: GraphPair, lineage: Lineage, most: int, outcome: Outcome) -> None:
+    """Check a graph and the graphs nested in it; ``pair`` has the values of the inputs."""
+    before = [values_of(pair.original, one) for one in pair.before]
+    after = [values_of(pair.result, one) for one in pair.after]
+    produced = {value.name: None for value in compared_values(pair.original)}
+    shared = {value.name or "": None for value in compared_values(pair.result) if value.name in produced}
+    checker = Checker(pair.original, pair.result, lineage, before, after, shared)
+    checker.run(most, outcome)
+    found = GraphPair(pair.original, pair.result, before, after)
+    for graph, nested in nested_pairs(found, lineage):
+        reason = (
+            "no counterpart in the original (a merged body, or one in an inlined body), or unknown inputs"
+        )
+        if nested is not None:
+            try:
+                check_graph(nested, lineage, most, outcome)
+                continue
+            except graphopt.GraphoptError as error:
+                reason = error.message
+        if changed := sum(map(checker.is_changed, ir.walk_nodes(graph))):
+            outcome.unchecked[reason] += changed
 
 
 def models(paths: Sequence[Path]) -> Iterator[Path]:
@@ -257,7 +339,7 @@ def main() -> int:
     )
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--pipeline", default="O3")
-    parser.add_argument("--most", type=int, default=200, help="maximum number of regions of a model")
+    parser.add_argument("--most", type=int, default=1000, help="maximum number of regions of a model")
     arguments = parser.parse_args()
     total = Counter[str]()
     for path in models(arguments.paths):
@@ -267,11 +349,14 @@ def main() -> int:
             print(f"{path.name:36} not checked: {error}", flush=True)
             total["not checked"] += 1
             continue
-        counts = f"{found.checked} values reproduced, {len(found.nodes)} of {found.changed} changed nodes"
+        counts = f"{found.checked} values reproduced, {found.nodes} of {found.changed} changed nodes"
         print(f"{path.name:36} {counts}, {len(found.faults)} faults", flush=True)
         for fault in found.faults:
             print(f"    {fault}", flush=True)
-        total += Counter(models=1, reproduced=found.checked, nodes=len(found.nodes), changed=found.changed)
+        for reason, count in found.unchecked.items():
+            print(f"    {count} changed nodes of a nested graph: {reason}", flush=True)
+        total += Counter(models=1, reproduced=found.checked, nodes=found.nodes, changed=found.changed)
+        total["in unchecked graphs"] += sum(found.unchecked.values())
         total["faults"] += len(found.faults)
     print(dict(total))
     return int(total["faults"] > 0)

@@ -267,6 +267,7 @@ class Context:
     def end_rewrite(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Report to the observers the finished rewrite ``action``, which replaced ``root`` by ``made``."""
         self.commit_reads()
+        self.edit.end_rewrite()
         for observer in self.observers:
             observer.rewrote(action, root, made)
 

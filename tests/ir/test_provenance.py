@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.ir import provenance
 from tests.ort.build import parse
@@ -82,3 +84,21 @@ def test_names_of_any_characters_are_recorded() -> None:
     assert ir.absorbed(two) == tuple(names)
     provenance.record_folding(three.outputs[0], one)
     assert ir.folded_from(three.outputs[0]) == tuple(names)
+
+
+def test_created_constant_nodes_have_the_origin_of_their_readers() -> None:
+    model = parse(TEXT)
+    model.ir_version = 3  # constants are nodes
+    edit = ir.Editor(model)
+    first, second, third, _ = model.graph
+    edit.constant(model.graph, np.ones(2, np.float32), "made")
+    edit.note_origin([second], [first], "rule")
+    edit.constant(model.graph, np.ones(3, np.float32), "other")
+    edit.end_rewrite()
+    edit.note_origin([third], [first], "rule")
+    nodes = {ir.label(node): node for node in model.graph}
+    assert ir.origins(nodes["made"]) == ir.origins(first) and ir.origins(nodes["other"]) == ("other",)
+    folded = edit.constant(model.graph, np.ones(4, np.float32), "folded")
+    edit.note_folding(folded, first)
+    producer = folded.producer()
+    assert producer is not None and ir.origins(producer) == ir.origins(first) == ir.folded_from(folded)

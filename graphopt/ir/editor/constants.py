@@ -71,6 +71,7 @@ class ConstantEdits(ValueEdits):
         else:
             graph.insert_before(first, node)
         self._note_constant(value, tensor, graph)
+        self._new_constants.append(node)
         self._changed("constant", [node])
         return value
 

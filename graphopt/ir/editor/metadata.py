@@ -52,11 +52,22 @@ class MetadataEdits(EditorState):
         if stale:
             self._changed("forget")
 
+    def end_rewrite(self) -> None:
+        """End a rewrite: Constant nodes that it created get no origin from later rewrites."""
+        self._new_constants.clear()
+
     def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
-        """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``."""
+        """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``.
+
+        Constant nodes that the current rewrite created for ``nodes`` have the same origin.
+        """
         self.derivations += 1
-        provenance.derive(nodes, sources, by, self.stage, self.derivations)
+        derived = [*nodes, *self._new_constants]
+        self._new_constants.clear()
+        provenance.derive(derived, sources, by, self.stage, self.derivations)
 
     def note_folding(self, constant: onnx_ir.Value, node: onnx_ir.Node) -> None:
         """Record that ``constant`` replaces an output of ``node``."""
+        if constant.producer() is not None:
+            self.note_origin([], [node], self.actor)
         provenance.record_folding(constant, node)

@@ -35,6 +35,7 @@ class EditorState:
         self.listeners: list[Listener] = []
         self.stage = self.actor = ""
         self.derivations = 0
+        self._new_constants: list[onnx_ir.Node] = []
         self.trusts_shape: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
         self._taken = TakenNames(model)
