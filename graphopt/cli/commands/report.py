@@ -1,0 +1,73 @@
+"""graphopt report: write a page that shows an optimization, or two models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model, writes_file
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import human_bytes
+
+EXAMPLE = """
+graphopt report model.onnx -o report.html
+graphopt report model.onnx -O3 --device cuda -o report.html
+graphopt report model.onnx model.opt.onnx -o report.html
+"""
+
+
+@command_decorator.command(
+    "report", example=EXAMPLE, everyday="-o -O --pipeline --passes --fuser --skip --exact --device --dim"
+)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@click.argument("other", type=reads_model, metavar="[OTHER]", required=False)
+@shared_options.group(
+    "Files",
+    click.option(
+        "-o",
+        "--output",
+        type=writes_file,
+        metavar="FILE.html",
+        help="File of the page.  [default: report.html beside MODEL, with its name]",
+    ),
+)
+@shared_options.pipeline_options
+@shared_options.of_section("Verification")
+@shared_options.dim_options
+@shared_options.device_options
+@shared_options.model_options
+def command(run: Run, model: Path, other: Path | None, output: Path | None) -> Output:
+    """Write a page that shows what an optimization changed.
+
+    Optimizes MODEL, without writing the result, and shows both graphs in one HTML file that needs no network:
+    the nodes by the rules that replaced them, each pass with its changes, types, statistics of constants, and
+    the reasons why nodes were not rewritten. With OTHER, compares both models without optimizing; nodes are
+    related by the lineage that optimize --provenance records, or by names. Requires the extra report.
+    """
+    from graphopt import publish
+    from graphopt.cli.files.check_output_paths import check_file
+    from graphopt.compiler.report_page import page_source
+    from graphopt.page.render import page_of
+
+    target = output or model.with_name(f"{model.stem}.report.html")
+    check_file(target, [".html"])
+    names = str(model), "result" if other is None else str(other)
+    with run.console.progress(model.name) as advance:
+        advance(None, "optimizing" if other is None else "comparing")
+        source = page_source(run.compiler, model, other, names, run.invocation.command)
+        advance(None, "writing")
+        page = page_of(source)
+    publish.write(target, page)
+    data = {
+        "model": str(model),
+        "other": None if other is None else str(other),
+        "page": str(target),
+        "bytes": len(page),
+        "report": None if source.report is None else source.report.to_dict(),
+    }
+    text = [] if source.report is None else [f"  {source.report.headline()}"]
+    return Output(data, [*text, f"  wrote     {target}, {human_bytes(len(page))}"])

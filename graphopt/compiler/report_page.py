@@ -1,0 +1,160 @@
+"""The report page of one model, of an optimization, or of two models."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Literal, Unpack
+
+from graphopt import ir
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.optimization import Result, optimized
+from graphopt.context import Options, context_for
+from graphopt.instrument.lineage import Lineage, Recorder
+from graphopt.model_arguments import ModelLike, copy
+from graphopt.optimize_options import OptimizeOptions
+from graphopt.ort.devices import Device
+from graphopt.page.graph_data import NodeRemarks, graph_data
+from graphopt.page.graph_relations import relate_by_lineage, relate_by_name
+from graphopt.page.page_data import GraphData
+from graphopt.page.refusal_recorder import RefusalRecorder
+from graphopt.page.render import page_of
+from graphopt.page.section import PageSource
+from graphopt.page.stage_recorder import StageRecorder
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.placement.predict import predict
+from graphopt.util.argument_checks import checked
+
+_Id = Literal["original", "optimized"]
+
+
+class PageRecorder:
+    """Observes a run of ``optimize`` for its page."""
+
+    def __init__(self) -> None:
+        self._lineage, self._stages, self._refusals = Recorder(), StageRecorder(), RefusalRecorder()
+
+    @property
+    def instruments(self) -> tuple[PassInstrumentation, ...]:
+        """The instruments for the option ``instruments``."""
+        return self._lineage, self._stages, self._refusals
+
+    def source(
+        self,
+        env: Environment,
+        original: ir.Model,
+        result: Result,
+        labels: tuple[str, str] = ("original", "result"),
+        command: Sequence[str] = (),
+    ) -> PageSource:
+        """The contents of the page.
+
+        Args:
+            env: the options of the run.
+            original: the model before the run; it is not changed.
+            result: the result of the run.
+            labels: the names of both models in the page.
+            command: the words of the command that repeats the run.
+
+        Raises:
+            UsageError: a package of the extra ``report`` is not installed.
+        """
+        notes = self._refusals.notes
+        before = _graph(env, original, "original", labels[0], notes)
+        after = _graph(env, result.model, "optimized", labels[1], notes)
+        makers = relate_by_lineage(before, after, Lineage.of(result.model, self._lineage))
+        return PageSource(
+            labels[0],
+            shlex.join(command),
+            (original, result.model),
+            (before, after),
+            makers,
+            result.report,
+            self._stages.stages,
+            names=labels,
+        )
+
+
+@checked
+def report(
+    env: Environment,
+    model: ModelLike,
+    other: ModelLike | None = None,
+    **options: Unpack[OptimizeOptions],
+) -> bytes:
+    """A page in HTML that shows an optimization: both graphs, their relations, the passes, and the verdict.
+
+    The page is one file that needs no network. It requires the extra ``report``.
+
+    >>> Path("report.html").write_bytes(graphopt.report("model.onnx"))        # doctest: +SKIP
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        other: a result of ``model``, which is then not optimized; nodes are related by the lineage that
+            ``optimize(provenance=True)`` recorded, or else by their names.
+        options: as for :func:`optimize`.
+
+    Raises:
+        UsageError: a package of the extra ``report`` is not installed.
+        GraphoptError: as for :func:`optimize`.
+    """
+    return page_of(page_source(env.having(options), model, other))
+
+
+def page_source(
+    env: Environment,
+    model: ModelLike,
+    other: ModelLike | None = None,
+    labels: tuple[str, str] = ("original", "result"),
+    command: Sequence[str] = (),
+) -> PageSource:
+    """The contents of the page of :func:`report`; ``labels`` and ``command`` are those of :class:`PageRecorder`."""
+    original = env.load(model)
+    if other is None:
+        recorder = PageRecorder()
+        env = env.having({"instruments": (*env.options["instruments"], *recorder.instruments)})
+        return recorder.source(env, original, optimized(env, copy(original)), labels, command)
+    result = env.load(other)
+    before, after = _graph(env, original, "original", labels[0]), _graph(env, result, "optimized", labels[1])
+    lineage = Lineage.read(result)
+    makers: list[str] = []
+    if lineage is None:
+        relate_by_name(before, after)
+    else:
+        makers = relate_by_lineage(before, after, lineage)
+    return PageSource(
+        " and ".join(labels), shlex.join(command), (original, result), (before, after), makers, names=labels
+    )
+
+
+def view_source(env: Environment, model: ModelLike, label: str = "model") -> PageSource:
+    """The contents of the page of one model, which is not optimized.
+
+    Raises:
+        UsageError: a package of the extra ``report`` is not installed.
+    """
+    loaded = env.load(model)
+    return PageSource(label, "", (loaded,), (_graph(env, loaded, "original", label),))
+
+
+def _graph(
+    env: Environment, model: ir.Model, id: _Id, label: str, notes: Mapping[str, Sequence[str]] | None = None
+) -> GraphData:
+    """The data of ``model`` with the predicted placement of its nodes."""
+    return graph_data(
+        context_for(model, Options(device=env.target)), id, label, _remarks(model, env.target, notes or {})
+    )
+
+
+def _remarks(model: ir.Model, device: Device, notes: Mapping[str, Sequence[str]]) -> NodeRemarks:
+    if device.capabilities.is_host:
+        return NodeRemarks(notes)
+    found = {name: list(reasons) for name, reasons in notes.items()}
+    devices: dict[str, str] = {}
+    for node in predict(model, device).nodes:
+        if node.on_device:
+            continue
+        devices[node.node] = "CPU"
+        if node.reason is not None:
+            found.setdefault(node.node, []).append(f"on the CPU: {node.reason}")
+    return NodeRemarks(found, devices, str(device).upper())
