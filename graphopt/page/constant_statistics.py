@@ -12,7 +12,7 @@ _READ = 64 << 20
 
 
 def statistics_of(tensor: ir.TensorProtocol) -> str:
-    """The size of ``tensor``, and least, mean and greatest element, and the shares of zeros, NaN and infinity.
+    """The size of ``tensor``; its least, mean and greatest element; the shares of zeros, NaN and infinity.
 
     Large tensors and strings have only a size. Elements that are not finite don't contribute to the mean.
 

@@ -31,7 +31,7 @@ def relate_by_lineage(original: GraphData, result: GraphData, lineage: Lineage) 
 
 
 def relate_by_name(original: GraphData, result: GraphData) -> None:
-    """Relate nodes of equal names and operators; others are removed in the original, and new in the result."""
+    """Relate nodes of equal names; others are removed in the original, and new in the result."""
     sources = _indexes(original)
     original.nodes.fate[:] = [Fate.REMOVED] * len(original.nodes)
     for index, name in enumerate(result.nodes.name):
@@ -55,7 +55,7 @@ def _outcomes(lineage: Lineage) -> dict[str, Fate]:
     for node in lineage.nodes.values():
         found |= dict.fromkeys(node.originals, Fate.REPLACED)
     for node in lineage.nodes.values():
-        if node.is_original or node.originals == (node.name,) and not node.steps:
+        if node.is_original or (node.originals == (node.name,) and not node.steps):
             found[node.name] = Fate.UNCHANGED
     return found
 

@@ -7,6 +7,7 @@ layer. Its time grows with the total length of edges; edges beyond a budget do n
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -100,7 +101,9 @@ def _place(members: Sequence[int], edges: Sequence[Edge], layer: Sequence[int], 
     """Set ``x`` of the boxes ``members`` of one component, from 0."""
     has_predecessor = {second for _, second in edges}
     # Such a box, often a constant, would be in the first layer of the library, with a long edge.
-    satellites = {first: second for first, second in reversed(edges) if _is_lowered(first, has_predecessor, layer)}
+    satellites = {
+        first: second for first, second in reversed(edges) if _is_lowered(first, has_predecessor, layer)
+    }
     considered = _within_budget([edge for edge in edges if edge[0] not in satellites], layer, len(members))
     positions = _ordered(considered)
     for box in members:
@@ -165,7 +168,7 @@ def _spread(row: list[int], x: list[float]) -> None:
     """Move the boxes ``row`` of one layer apart to distances of at least 1, and keep their mean."""
     row.sort(key=lambda box: (x[box], box))
     wanted = [x[box] for box in row]
-    for left, right in zip(row, row[1:], strict=False):
+    for left, right in itertools.pairwise(row):
         x[right] = max(x[right], x[left] + 1)
     shift = sum(x[box] - want for box, want in zip(row, wanted, strict=True)) / len(row)
     for box in row:

@@ -1,8 +1,8 @@
 """A server of one page for browsers of this machine.
 
 It listens on 127.0.0.1 only, and answers only requests whose path is a random token and whose Host header is
-its own address, so that neither other users' programs that guess, nor pages of other origins by DNS rebinding,
-can read the page.
+its own address: programs of other users can't guess the path, and pages of other origins can't read the page
+by DNS rebinding.
 """
 
 from __future__ import annotations

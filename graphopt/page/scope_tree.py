@@ -17,12 +17,12 @@ _DEPTH = 12
 def module_path(node: ir.Node) -> tuple[str, ...]:
     """The names of the modules that contain ``node``, outermost first.
 
-    They are those that PyTorch's exporter recorded, or else the components of the node's name before the last.
+    They are those that PyTorch's exporter recorded, or else the components of the node's name but the last.
     """
     noted = ir.noted_scopes(node)
     if noted:
         paths = [scope for scope in noted if scope]
-        return tuple(_relative(path, outer) for outer, path in zip(["", *paths], paths, strict=False))[:_DEPTH]
+        return tuple(map(_relative, paths, ["", *paths[:-1]]))[:_DEPTH]
     return tuple(part for part in (node.name or "").split("/")[:-1] if part)[:_DEPTH]
 
 
@@ -68,10 +68,10 @@ class ScopeTree:
             sizes[self.scopes[scope].parent] += sizes[scope]
         kept = ScopeTree()
         number = {0: 0}
-        for index, scope in enumerate(self.scopes[1:], 1):
-            parent = number[scope.parent]
-            is_kept = sizes[index] > 1 or scope.kind != "module"
-            number[index] = kept.add(scope.name, parent, scope.kind) if is_kept else parent
+        for index, one in enumerate(self.scopes[1:], 1):
+            parent = number[one.parent]
+            is_kept = sizes[index] > 1 or one.kind != "module"
+            number[index] = kept.add(one.name, parent, one.kind) if is_kept else parent
         scope_of[:] = [number[scope] for scope in scope_of]
         return kept
 

@@ -1,4 +1,4 @@
-"""The summary: figures before and after, the verdict, passes, environment, and the command to repeat the run."""
+"""The summary: figures before and after, verdict, passes, environment, and the command to repeat it."""
 
 from __future__ import annotations
 
