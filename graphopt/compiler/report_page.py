@@ -108,7 +108,7 @@ def page_source(
     labels: tuple[str, str] = ("original", "result"),
     command: Sequence[str] = (),
 ) -> PageSource:
-    """The contents of the page of :func:`report`; other arguments are those of :meth:`PageRecorder.source`."""
+    """The contents of the page of :func:`report`; further arguments are those of :class:`PageRecorder`."""
     original = env.load(model)
     if other is None:
         recorder = PageRecorder()
