@@ -90,7 +90,7 @@ def explain_placement(device: str, original: Prediction, optimized: Prediction) 
     after = {node.node: node for node in optimized.nodes}
     on_cpu = _names(optimized.on_cpu)
     on_device = _names(node for node in optimized.nodes if node.on_device)
-    command = f"graphopt optimize -O3 --device {device.lower()}"
+    command = f"graphopt optimize MODEL -O3 --device {device.lower()}"
 
     def remedy(node: NodePlacement) -> str | None:
         if _has_own_remedy(node):

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from graphopt import ir
 
-_QDQ = "quantize in the QDQ format: CUDA has kernels of its operators"
+_QDQ = "quantize the model in the QDQ format: CUDA has kernels of its operators"
 #: With this option, onnxruntime folds all constant DequantizeLinear. Without it, it also quantizes constant
 #: float biases of convolutions between quantizers (``WeightBiasQuantization``), for which CUDA has no kernel.
-_FOLD = "set the session option session.disable_quant_qdq to 1: onnxruntime then folds it"
+_FOLD = 'SessionOptions.add_session_config_entry("session.disable_quant_qdq", "1") lets onnxruntime fold it'
 
 #: By domain and operator.
 OPERATOR_REMEDIES: Mapping[tuple[str, str], str] = {

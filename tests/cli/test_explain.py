@@ -278,10 +278,10 @@ def test_placement_on_cuda_needs_no_device(invoke: Invoke, tmp_path: Path) -> No
         "placement on CUDA: 2 of 6 nodes on the CPU, 1 copy; after -O3: 0 of 5 nodes on the CPU, 0 copies",
         "on the CPU 1 × Clip: CUDA has no kernel of Clip for int32 input",
         "  at     Clip Clip(k)",
-        "  do     graphopt optimize -O3 --device cuda runs it on the device",
+        "  do     graphopt optimize MODEL -O3 --device cuda runs it on the device",
         "copied to the host 1 ×: Clip runs on the CPU",
         "  at     j, computed by Neg(j), read by Clip(k)",
-        "  do     graphopt optimize -O3 --device cuda removes it",
+        "  do     graphopt optimize MODEL -O3 --device cuda removes it",
         "on the CPU 1 × computation of sizes, which are in host memory",
     ]
     told = json.loads(invoke("explain", path, "--device", "cuda", "--json").out)["placement"]

@@ -60,7 +60,7 @@ def test_remedies_of_operators_precede_those_of_o3() -> None:
     original = predict(placed_model("quantized operators"))
     found = explain_placement("CUDA", original, replace(original, nodes=(), copies=()))
     (node,) = found.on_cpu
-    remedy = "quantize in the QDQ format: CUDA has kernels of its operators"
+    remedy = "quantize the model in the QDQ format: CUDA has kernels of its operators"
     assert (node.op_type, node.remedy) == ("QLinearAdd", remedy)
     assert {copy.remedy for copy in found.copies} == {remedy}
 
@@ -68,7 +68,7 @@ def test_remedies_of_operators_precede_those_of_o3() -> None:
 def test_nodes_that_o3_removes_need_no_other_remedy() -> None:
     original = predict(placed_model("an operator without a kernel"))
     found = explain_placement("CUDA:1", original, replace(original, nodes=(), copies=()))
-    remedy = "graphopt optimize -O3 --device cuda:1 removes it"
+    remedy = "graphopt optimize MODEL -O3 --device cuda:1 removes it"
     assert {one.remedy for one in (*found.on_cpu, *found.copies)} == {remedy}
     unchanged = explain_placement("CUDA", original, original)
     assert {one.remedy for one in (*unchanged.on_cpu, *unchanged.copies)} == {None}
