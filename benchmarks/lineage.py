@@ -22,7 +22,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,36 +97,32 @@ class Checker:
     """Checks regions of a result.
 
     Attributes:
-        original, result: the models.
+        pair: the models, with all of their values on two sets of inputs.
         lineage: the lineage of the result.
-        before, after: all values of the original and of the result, on two sets of inputs.
         shared: the names of values of both.
     """
 
-    original: ir.Model
-    result: ir.Model
+    pair: GraphPair
     lineage: Lineage
-    before: Sequence[Values]
-    after: Sequence[Values]
     shared: Mapping[str, None]
 
     def run(self, most: int, outcome: Outcome) -> None:
         """Check up to ``most`` regions, evenly distributed over the model, and all Constant nodes."""
         found = [
             (value, *self._region(value))
-            for value in compared_values(self.result)
+            for value in compared_values(self.pair.result)
             if value.name in self.shared
         ]
-        outcome.changed += sum(map(self.is_changed, self.result.graph))
+        outcome.changed += sum(map(self.is_changed, self.pair.result.graph))
         found = [one for one in found if any(map(self.is_changed, one[1]))]
         step = max(1, -(-len(found) // most))
-        nodes = {ir.label(node): node for node in self.original.graph}
-        traits = {value.name: one for value, one in traits_of_values(self.original).items()}
+        nodes = self.pair.nodes
+        traits = {value.name: one for value, one in traits_of_values(self.pair.original).items()}
         covered: dict[ir.Node, None] = {}
         for value, region, inputs in found[::step]:
             fault = self._fault(value, region, inputs, nodes, traits)
             self._count(fault, value, region, covered, outcome)
-        for node in self.result.graph:
+        for node in self.pair.result.graph:
             if node.op_type == "Constant" and self.is_changed(node):
                 readers = ir.readers(node.outputs[0])
                 is_operand = all(reader in covered for reader in readers if self.is_changed(reader))
@@ -149,7 +145,7 @@ class Checker:
             outcome.faults.append(f"{value.name}: {fault}")
 
     def is_changed(self, node: ir.Node) -> bool:
-        found = self.lineage.back(ir.label(node))
+        found = self.pair.lineage_of(node, self.lineage)
         return found is not None and not found.is_original
 
     def _region(self, value: ir.Value) -> tuple[list[ir.Node], list[str]]:
@@ -173,7 +169,7 @@ class Checker:
         """The original nodes that the lineage names for ``region``; a node in a call is the call."""
         found: dict[ir.Node, None] = {}
         for node in region:
-            known = self.lineage.back(ir.label(node))
+            known = self.pair.lineage_of(node, self.lineage)
             for name in () if known is None else (*known.originals, *known.absorbed, *known.folded):
                 while name not in nodes and "/" in name.lstrip("/"):
                     name = name.rpartition("/")[0]
@@ -191,10 +187,12 @@ class Checker:
     ) -> str | None:
         """The reason why the named nodes do not compute ``value``; ``None`` if they do."""
         named = self._named(region, nodes)
-        goal = next(one for node in self.original.graph for one in node.outputs if one.name == value.name)
+        goal = next(
+            one for node in self.pair.original.graph for one in node.outputs if one.name == value.name
+        )
         if goal.producer() not in named:
             return f"its node {ir.label(goal.producer())!r} is not named"  # type: ignore[arg-type]
-        expected = [values[goal.name or ""] for values in self.after]
+        expected = [values[goal.name or ""] for values in self.pair.after]
         return self._fault_of_cut(goal, named, inputs, expected, traits)
 
     def _fault_of_constant(
@@ -219,10 +217,10 @@ class Checker:
                 if identical(constant.numpy(), contents):
                     return None
                 continue
-            values = [one.get(value.name or "") for one in self.before]
+            values = [one.get(value.name or "") for one in self.pair.before]
             if all(one is not None and identical(one, contents) for one in values):
                 return self._fault_of_cut(value, named, (), [contents, contents], traits)
-        known = self.lineage.back(ir.label(node))
+        known = self.pair.lineage_of(node, self.lineage)
         if named and is_operand and known is not None and all(one in nodes for one in known.originals):
             return None
         return "no named node computes its contents"
@@ -238,13 +236,13 @@ class Checker:
         """The reason why the ``named`` nodes, alone, do not compute ``expected``; ``None`` if they do."""
         cut = self._cut(goal, named, inputs)
         feeds: list[dict[str, Any]] = [{}, {}]
-        for read in Region(self.original, cut, (goal,), Weights.of(())).graph_inputs():
+        for read in Region(self.pair.original, cut, (goal,), Weights.of(())).graph_inputs():
             name = read.name or ""
             if (found := self._admissible(name, inputs)) is None:
                 return f"it reads {name!r}, which is neither named nor read by the node"
             for own, one in zip(feeds, found, strict=True):
                 own[name] = one
-        model = Region(self.original, cut, (goal,), Weights.of(())).to_model(types_of(feeds[0]))
+        model = Region(self.pair.original, cut, (goal,), Weights.of(())).to_model(types_of(feeds[0]))
         run = Runs(ir.to_bytes(model), CPU, 1)
         for own, wanted in zip(feeds, expected, strict=True):
             one = traits[goal.name]
@@ -256,14 +254,15 @@ class Checker:
     def _admissible(self, name: str, inputs: Sequence[str]) -> list[Any] | None:
         """The values that a cut may read for the value ``name``; ``None`` if it may not read it."""
         if name in inputs:
-            return [one[name] for one in self.after]
-        values = [one[name] for one in self.before]
+            return [one[name] for one in self.pair.after]
+        values = [one[name] for one in self.pair.before]
         if identical(*values):
             return values
         for given in inputs:
-            if all(_same_elements(one[name], one.get(given)) for one in self.before):
+            if all(_same_elements(one[name], one.get(given)) for one in self.pair.before):
                 return [
-                    np.reshape(one[given], value.shape) for one, value in zip(self.after, values, strict=True)
+                    np.reshape(one[given], value.shape)
+                    for one, value in zip(self.pair.after, values, strict=True)
                 ]
         return None
 
@@ -281,7 +280,7 @@ class Checker:
                 continue
             found[node] = None
             pending += ir.reads(node)
-        return tuple(node for node in self.original.graph if node in found)
+        return tuple(node for node in self.pair.original.graph if node in found)
 
 
 def _same_elements(a: Any, b: Any) -> bool:
@@ -310,9 +309,9 @@ def check_graph(pair: GraphPair, lineage: Lineage, most: int, outcome: Outcome) 
     after = [values_of(pair.result, one) for one in pair.after]
     produced = {value.name: None for value in compared_values(pair.original)}
     shared = {value.name or "": None for value in compared_values(pair.result) if value.name in produced}
-    checker = Checker(pair.original, pair.result, lineage, before, after, shared)
+    found = replace(pair, before=before, after=after)
+    checker = Checker(found, lineage, shared)
     checker.run(most, outcome)
-    found = GraphPair(pair.original, pair.result, before, after)
     for graph, nested in nested_pairs(found, lineage):
         reason = (
             "no counterpart in the original (a merged body, or one in an inlined body), or unknown inputs"

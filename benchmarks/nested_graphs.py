@@ -7,13 +7,13 @@ Scan runs as in the first iteration, and a function as in its first call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.instrument.lineage import Lineage
+from graphopt.instrument.lineage import Lineage, NodeLineage
 from graphopt.verification.model_parts import Region, types_of
 from graphopt.verification.session_memory import Weights
 
@@ -27,12 +27,25 @@ class GraphPair:
     Attributes:
         original, result: the models.
         before, after: values of the original and of the result, on two sets of inputs.
+        scope: the name of the function that contains the graphs; empty outside of functions.
     """
 
     original: ir.Model
     result: ir.Model
     before: Sequence[Values]
     after: Sequence[Values]
+    scope: str = ""
+
+    @property
+    def nodes(self) -> dict[str, ir.Node]:
+        """The nodes of the original by their names in its lineage."""
+        found = {ir.label(node): node for node in self.original.graph}
+        return found | {f"{self.scope}/{name}": node for name, node in found.items() if self.scope}
+
+    def lineage_of(self, node: ir.Node, lineage: Lineage) -> NodeLineage | None:
+        """The lineage of a node of the result."""
+        name = ir.label(node)
+        return lineage.nodes.get(f"{self.scope}/{name}") or lineage.nodes.get(name)
 
 
 def nested_pairs(pair: GraphPair, lineage: Lineage) -> Iterator[tuple[ir.Graph, GraphPair | None]]:
@@ -41,10 +54,10 @@ def nested_pairs(pair: GraphPair, lineage: Lineage) -> Iterator[tuple[ir.Graph, 
     ``before`` and ``after`` are the values of their inputs. The pair is ``None`` if the original has no
     counterpart, or an input has no value.
     """
-    nodes = {ir.label(node): node for node in pair.original.graph}
+    nodes = pair.nodes
     done: dict[tuple[str, str, str], None] = {}
     for node in pair.result.graph:
-        known = lineage.back(ir.label(node))
+        known = pair.lineage_of(node, lineage)
         names = (ir.label(node),) if known is None else known.originals
         twins = [nodes[name] for name in names if name in nodes and nodes[name].op_type == node.op_type]
         twin = twins[0] if len(twins) == 1 else None
@@ -64,7 +77,8 @@ def nested_pairs(pair: GraphPair, lineage: Lineage) -> Iterator[tuple[ir.Graph, 
             if twin is None or same is None:
                 yield function.graph, None
             else:
-                yield function.graph, _pair(pair, twin, same.graph, node, function.graph)
+                called = _pair(pair, twin, same.graph, node, function.graph)
+                yield function.graph, called and replace(called, scope=function.name)
 
 
 def _pair(
@@ -79,7 +93,7 @@ def _pair(
         Region(model, tuple(graph), tuple(graph.outputs), Weights.of(())).to_model(types_of(values))
         for model, graph, values in ((pair.original, body, found[0]), (pair.result, new_body, found[2]))
     ]
-    return GraphPair(models[0], models[1], found[:2], found[2:])
+    return GraphPair(models[0], models[1], found[:2], found[2:], pair.scope)
 
 
 def _inputs(node: ir.Node, body: ir.Graph, values: Values) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ nodes (:mod:`graphopt.ir.provenance`). The metadata of the result can store it a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -106,6 +107,23 @@ def step_texts(steps: Iterable[Step]) -> list[str]:
     return [stage if stage == by else f"{by} ({stage})" for stage, by in steps]
 
 
+def named_nodes(model: ir.Model, originals: Iterable[str] = ()) -> list[tuple[str, ir.Node]]:
+    """All nodes of ``model`` with their names.
+
+    If several nodes have the same name, the name of one in a function contains that of the function:
+    ``attention/n8``. In a result, nodes with the names of such ``originals`` keep them.
+    """
+    known = frozenset(originals)
+    counts = Counter(ir.label(node) for graph in ir.graphs_of(model) for node in graph)
+    found = [(ir.label(node), node) for node in ir.walk_nodes(model.graph)]
+    for (_, function, _), defined in model.functions.items():
+        for node in ir.walk_nodes(defined.graph):
+            name = ir.label(node)
+            scoped = f"{function}/{name}"
+            found.append((scoped if counts[name] > 1 or scoped in known else name, node))
+    return found
+
+
 class Recorder(PassInstrumentation):
     """Records the rewrites of each original node in a run.
 
@@ -126,14 +144,12 @@ class Recorder(PassInstrumentation):
         """Reset the records before the first pass, because a run may be repeated without a faulty rewrite."""
         if index == 1:
             self.rewrites = {}
-            self.originals = [ir.label(node) for graph in ir.graphs_of(model) for node in graph]
-            self.outputs = {
-                value.name: ir.label(node)
-                for graph in ir.graphs_of(model)
-                for node in graph
-                for value in node.outputs
-                if value.name
-            }
+            self.originals, self.outputs = [], {}
+            for name, node in named_nodes(model):
+                self.originals.append(name)
+                self.outputs |= {value.name: name for value in node.outputs if value.name}
+                if name != ir.label(node) and ir.created_by(node) is None:
+                    ir.record_origin(node, [name])
             self._present = dict.fromkeys(self.originals)
         self._stage = pass_.name
 
@@ -179,14 +195,12 @@ class Lineage:
         """The lineage of ``model``, the result of the run that ``recorder`` observed."""
         nodes: dict[str, NodeLineage] = {}
         outputs: dict[str, str] = {}
-        for graph in ir.graphs_of(model):
-            for node in graph:
-                name = ir.label(node)
-                steps = dict.fromkeys((step.stage, step.by) for step in ir.derivation_steps(node))
-                folded = dict.fromkeys(one for value in ir.reads(node) for one in ir.folded_from(value))
-                own = NodeLineage(name, ir.origins(node), tuple(steps), tuple(folded), ir.absorbed(node))
-                nodes.setdefault(name, own)
-                outputs |= {value.name: name for value in node.outputs if value.name}
+        for name, node in named_nodes(model, recorder.originals):
+            steps = dict.fromkeys((step.stage, step.by) for step in ir.derivation_steps(node))
+            folded = dict.fromkeys(one for value in ir.reads(node) for one in ir.folded_from(value))
+            own = NodeLineage(name, ir.origins(node), tuple(steps), tuple(folded), ir.absorbed(node))
+            nodes.setdefault(name, own)
+            outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {name: tuple(steps) for name, steps in recorder.rewrites.items()}
         removed = {value: node for value, node in recorder.outputs.items() if value not in outputs}
         return cls(nodes, outputs, recorder.originals, rewrites, removed)
@@ -316,15 +330,13 @@ class Lineage:
 
         nodes: dict[str, NodeLineage] = {}
         outputs: dict[str, str] = {}
-        for graph in ir.graphs_of(model):
-            for node in graph:
-                name = ir.label(node)
-                own = NodeLineage(name, (name,))
-                if (found := data["nodes"].get(name)) is not None:
-                    first, made, folded, absorbed = found
-                    own = NodeLineage(name, names(first), steps(made), names(folded), names(absorbed))
-                nodes.setdefault(name, own)
-                outputs |= {value.name: name for value in node.outputs if value.name}
+        for name, node in named_nodes(model, originals):
+            own = NodeLineage(name, (name,))
+            if (found := data["nodes"].get(name)) is not None:
+                first, made, folded, absorbed = found
+                own = NodeLineage(name, names(first), steps(made), names(folded), names(absorbed))
+            nodes.setdefault(name, own)
+            outputs |= {value.name: name for value in node.outputs if value.name}
         rewrites = {names([one])[0]: steps(pairs) for one, pairs in data["rewrites"]}
         removed = {str(value): names([node])[0] for value, node in data.get("removed_values", {}).items()}
         return cls(nodes, outputs, originals, rewrites, removed)

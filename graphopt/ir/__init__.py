@@ -94,6 +94,7 @@ from graphopt.ir.provenance import (
     mark_fused,
     noted_scopes,
     origins,
+    record_origin,
 )
 from graphopt.ir.region.clone import (
     Cloner,

@@ -174,3 +174,28 @@ def test_damaged_lineage(invoke: Invoke, model: Path, text: str) -> None:
 def test_compare_matches_by_recorded_lineage(invoke: Invoke, model: Path) -> None:
     assert invoke("optimize", model, "-o", "out.onnx", "-O3", "--provenance").status == 0
     assert invoke("compare", model, "out.onnx", "--device", "cpu").status == 0
+
+
+#: Functions whose nodes have equal names.
+_FUNCTIONS = """
+<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+lineage (float[N, 4] x) => (float[N, 4] y) { [one] a = local.first(x) [two] y = local.second(a) }
+<domain: "local", opset_import: ["" : 17]>
+first (x) => (y) { [n0] a = Identity(x) [n1] y = Relu(a) }
+<domain: "local", opset_import: ["" : 17]>
+second (x) => (y) { [n0] a = Tanh(x) [n1] b = Identity(a) [n2] y = Abs(b) }
+"""
+
+
+def test_equal_names_in_functions(invoke: Invoke, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(_FUNCTIONS), tmp_path / "model.onnx")
+    options = ("--pipeline", "peephole")
+    done = invoke("optimize", tmp_path / "model.onnx", "-o", "out.onnx", "--provenance", *options)
+    assert done.status == 0, done.err
+    for arguments in ((tmp_path / "model.onnx", *options), ("out.onnx",)):
+        model, *rest = arguments
+        for name, absorbed in (("first/n1", []), ("second/n0", ["second/n1"])):
+            back = lineage(invoke, model, name, *rest)["back"]
+            assert back is not None and (back["originals"], back["absorbed"]) == ([name], absorbed)
+        forward = lineage(invoke, model, "second/n1", *rest)["forward"]
+        assert forward is not None and (forward["nodes"], forward["absorbed_into"]) == ([], ["second/n0"])
