@@ -17,7 +17,7 @@ def statistics_of(tensor: ir.TensorProtocol) -> str:
     Large tensors and strings have only a size. Elements that are not finite don't contribute to the mean.
 
     >>> statistics_of(ir.tensor(np.array([0.0, 1.0, 2.0], np.float32)))
-    '12 bytes, least 0, mean 1, greatest 2, 33.3 % zeros'
+    '12 B, least 0, mean 1, greatest 2, 33.3 % zeros'
     """
     size = human_bytes(tensor.nbytes)
     if tensor.dtype == ir.DataType.STRING or not 0 < tensor.nbytes <= _READ:

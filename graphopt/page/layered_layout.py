@@ -22,7 +22,7 @@ _EXCHANGED = 600
 #: The least width at which components start another row, in boxes.
 _ROW = 24.0
 
-#: The indexes of two boxes, of which the second follows the first.
+#: The indexes of two boxes; the second one follows the first one.
 Edge = tuple[int, int]
 
 

@@ -41,7 +41,7 @@ graphopt report model.onnx model.opt.onnx -o report.html
 @shared_options.device_options
 @shared_options.model_options
 def command(run: Run, model: Path, other: Path | None, output: Path | None) -> Output:
-    """Write a page that shows what an optimization changed.
+    """Write a page with the changes of an optimization.
 
     Optimizes MODEL, without writing the result, and shows both graphs in one HTML file that needs no network:
     the nodes by the rules that replaced them, each pass with its changes, types, statistics of constants, and
