@@ -1,0 +1,24 @@
+"""Pages of ``graphopt report`` for small models of several kinds."""
+
+from __future__ import annotations
+
+from zoo import SAMPLES
+
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.report_page import page_source
+from graphopt.page.render import page_of
+
+#: A convolutional network; an encoder with scopes; Loop and If with bodies; quantized; and functions.
+MODELS = ("cnn", "transformer", "control_flow", "quantized", "functions")
+
+
+def report_page(name: str) -> bytes:
+    """The page of the optimization of a sample."""
+    model = SAMPLES[name].build()
+    source = page_source(
+        Environment(),
+        model,
+        labels=(f"{name}.onnx", "result"),
+        command=("graphopt", "report", f"{name}.onnx"),
+    )
+    return page_of(source)
