@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from zoo import SAMPLES
-
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.report_page import page_source
 from graphopt.page.render import page_of
+from zoo import SAMPLES
 
 #: A convolutional network; an encoder with scopes; Loop and If with bodies; quantized; and functions.
 MODELS = ("cnn", "transformer", "control_flow", "quantized", "functions")
