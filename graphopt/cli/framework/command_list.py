@@ -17,7 +17,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Look inside": {
         "dump": "Print a model, or the changes of each pass.",
         "diff": "Show the differences between the graphs of two models.",
-        "report": "Write a page that shows what an optimization changed.",
+        "report": "Write a page with the changes of an optimization.",
         "view": "Show the graph of a model in a browser.",
         "explain": "Show the fusions of -O3, and the reasons for unfused nodes.",
         "lineage": "Show the original nodes of a node, and their rewrites.",
