@@ -64,16 +64,26 @@ def measure_run_time(
 ) -> RunTime:
     """Time the models of ``bench`` alternately, then profile each.
 
-    Peaks are those of the CPU; kernels of other devices have no share of a peak.
-
     Raises:
         UsageError: the inputs do not fit the original.
         RuntimeFailure: the original does not run.
         ResourceLimit: the measured peaks can't be stored.
     """
     result = bench.run(inputs, advance)
-    failed = [row.name for row in result.rows if row.failure is not None]
     advance(None, "profiling")
+    return profile_runs(bench, result, inputs, store)
+
+
+def profile_runs(bench: Bench, result: Result, inputs: InputOptions, store: Store) -> RunTime:
+    """Profile the models of ``bench`` that do not fail in ``result``, its measurement on the same inputs.
+
+    Peaks are those of the CPU; kernels of other devices have no share of a peak.
+
+    Raises:
+        RuntimeFailure: a model does not run.
+        ResourceLimit: the measured peaks can't be stored.
+    """
+    failed = [row.name for row in result.rows if row.failure is not None]
     profiles = bench_profiles(bench, inputs, besides=failed)
     if bench.device.capabilities.is_host:
         rooflines = rooflines_of(profiles, store, bench.threads)

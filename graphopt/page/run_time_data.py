@@ -161,7 +161,8 @@ def flame(kernels: Sequence[KernelTime], own: NodeIndex | None, original: NodeIn
     """The time of kernels in seconds as a tree: scopes of the original, then operators, then kernels.
 
     The time of a kernel is divided evenly between the original nodes that it computes. The nodes of ``own``
-    without a related node of ``original`` are in their own scope.
+    without a related node of ``original`` are in their own scope. Without graphs, the scopes are those in the
+    names of nodes.
     """
     root: dict[str, Any] = {"name": "run", "value": 0.0, "children": {}}
     for kernel in kernels:
@@ -178,7 +179,8 @@ def flame(kernels: Sequence[KernelTime], own: NodeIndex | None, original: NodeIn
 
 def _paths(kernel: KernelTime, own: NodeIndex | None, original: NodeIndex | None) -> list[list[str]]:
     if own is None or original is None:
-        return [[]]
+        names = [name.strip("/").split("/")[:-1] for name in kernel.originals]
+        return names or [[_INSERTED]]
     paths = []
     for name in kernel.originals:
         node, inner = own.place(name)

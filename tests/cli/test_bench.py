@@ -16,14 +16,16 @@ from graphopt.cli.views.bench_results import contradictions, next_steps, remarks
 from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
-from graphopt.timing import other_optimizers
+from graphopt.timing import bench_rooflines, other_optimizers
 from graphopt.timing.alternating_runs import RaceLimits
 from graphopt.timing.bench import Result, Row, graph_options
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.footprint import Footprint, Placement
+from graphopt.timing.machine_peaks import Peak, Peaks
 from graphopt.timing.ratios import Band, Comparison, Conclusion
 from graphopt.verification.output_comparison import Outcome
 
+from ..page.page_parser import parsed
 from .conftest import Invoke
 
 BRIEFLY = ("--device", "cpu", "--threads", 1, "--processes", 1, "--rounds", 3, "--warmup", 1)
@@ -45,6 +47,20 @@ def test_one_model_is_optimized_and_compared_in_each_shape(
     assert [row[0] for row in rows] == ["original", "graphopt"] * 2
     assert "original against itself" in done.out
     assert "x [3, 4]" in plot.read_text() and str(plot) in done.err
+
+
+def test_a_page_with_the_runs(
+    invoke: Invoke, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = Peaks({"float": Peak.of([1e9])}, Peak.of([1e9]))
+    monkeypatch.setattr(bench_rooflines, "peaks_of", lambda *arguments, **options: peaks)
+    path = tmp_path / "runs.html"
+    done = invoke("bench", small, *BRIEFLY, "--input-shape", "x:2x4", "--html", path)
+    assert done.status == 0, done.err
+    assert f"wrote     {path}" in done.err
+    data = parsed(path.read_bytes()).data["sections"]["run-time"]
+    assert [one["name"] for one in data["models"]] == ["original", "graphopt -O2"]
+    assert all(one["kernels"]["name"] and one["memory"]["bytes"] for one in data["models"])
 
 
 def test_several_models_are_compared_unchanged(invoke: Invoke, small: Path, weights: Path) -> None:
@@ -120,6 +136,8 @@ def test_contents_of_an_interpreter_are_queried_in_a_child() -> None:
         (["--input-shape", "z:1x4"], "no input is called 'z'"),
         (["--plot", "nowhere/speed.svg"], "there is no folder nowhere"),
         (["--processes", 0], "--processes"),
+        (["--html", "page.svg"], ".html"),
+        (["--html", "page.html", "--input-shape", "x:2x4,3x4"], "one set of shapes"),
     ],
 )
 def test_wrong_requests(invoke: Invoke, small: Path, arguments: list[str], message: str) -> None:

@@ -97,8 +97,17 @@ def test_kernels_of_inlined_functions_belong_to_the_call() -> None:
         assert (entry["name"], entry["value"]) == (name, pytest.approx(0.003))
 
 
+def test_flames_without_graphs_have_the_scopes_of_names() -> None:
+    (model,) = flame([kernel("k", 2.0, "/model/enc/a", "/model/b")], None, None)["children"]
+    assert (model["name"], model["value"]) == ("model", pytest.approx(0.002))
+    assert [(one["name"], one["value"]) for one in model["children"]] == [
+        ("enc", pytest.approx(0.001)),
+        ("Op", pytest.approx(0.001)),
+    ]
+
+
 def test_small_entries_of_a_flame_are_joined() -> None:
-    tree = flame([kernel("k", 1000.0), *(kernel(f"s{n}", 0.1) for n in range(5))], None, None)
+    tree = flame([kernel("k", 1000.0, "a"), *(kernel(f"s{n}", 0.1, "b") for n in range(5))], None, None)
     (op,) = tree["children"]
     assert [child["name"] for child in op["children"]] == ["k", "5 others"]
     assert sum(child["value"] for child in op["children"]) == pytest.approx(tree["value"])

@@ -40,6 +40,7 @@ graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx model.gopt --input-shape x:1x64
 graphopt bench model.onnx --device cuda --cuda-graph --hot
 graphopt bench model.onnx --threads 1 --roofline
+graphopt bench model.onnx --html run-time.html
 """
 
 
@@ -55,6 +56,7 @@ class Measurement:
     hot: bool
     roofline: bool
     plot: Path | None
+    html: Path | None
 
 
 measurement = shared_options.values_of(
@@ -77,6 +79,7 @@ measurement = shared_options.values_of(
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
     click.option("--roofline", is_flag=True, help="Also compare each kernel with the peaks of this machine."),
     click.option("--plot", type=writes_file, metavar="FILE.svg", help="Draw the latencies."),
+    shared_options.html_option,
 )
 
 
@@ -151,7 +154,10 @@ def command(
     from graphopt.timing.bench import graph_options
 
     check_file(chosen.plot, [".svg"])
+    check_file(chosen.html, [".html"])
     grid = parse_shape_sets(input_shapes)
+    if chosen.html is not None and len(grid) > 1:
+        raise UsageError("--html shows the runs of one set of shapes", hint="give one shape for each input")
     inputs = InputOptions.parse((), input_files, run.settings.seed)
     bundles = {path: Bundle(path, trusted=trusted, kernels=kernels) for path in models if api.is_bundle(path)}
     resolve_options.check_trusted(next(iter(bundles), models[0]), trusted=trusted)
@@ -174,6 +180,8 @@ def command(
     if chosen.plot is not None:
         publish.write(chosen.plot, drawing(results))
         notes.append(f"  wrote     {chosen.plot}")
+    if chosen.html is not None:
+        notes.append(f"  wrote     {chosen.html}")
     steps = dict.fromkeys(step for result in results for step in next_steps(result, _limits(chosen)))
     notes += [f"hint: {step}" for step in steps]
     if failed is not None and len(models) > 1:
@@ -255,6 +263,7 @@ def _measure(
     from graphopt.cli.views.roofline_table import peak_lines, roofline_blocks
     from graphopt.device_hints.bf16 import naming_bf16
     from graphopt.ir.signature import Signature
+    from graphopt.page.run_time_page import run_time_page
     from graphopt.specialization.shared_buffer_checks import shared_names
     from graphopt.specialization.shared_buffer_runs import run_shared
     from graphopt.timing.bench import Bench, SharedBuffers
@@ -298,6 +307,10 @@ def _measure(
                 results.append(bench.run(inputs, advance))
             run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
             facts = bench.facts()
+            if chosen.html is not None:
+                with run.console.progress("profiling"):
+                    page = run_time_page(bench, results[-1], inputs, run.compiler.store)
+                publish.write(chosen.html, page)
             if chosen.roofline:
                 with run.console.progress("profiling"):
                     failing = {row.name for row in results[-1].rows if row.failure}

@@ -10,7 +10,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import resolve_options, shared_options
-from graphopt.cli.options.parameter_types import Number, reads_model, writes_file
+from graphopt.cli.options.parameter_types import Number, reads_model
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
 from graphopt.verification.inner_tensors import comparison_text as views
@@ -69,7 +69,7 @@ _LEVELS = click.Choice(["off", "basic", "default"])
 @shared_options.kernel_options
 @shared_options.group(
     "Files",
-    click.option("--html", type=writes_file, metavar="FILE.html", help="Write a page with the result."),
+    shared_options.html_option,
 )
 @shared_options.model_options
 def command(
