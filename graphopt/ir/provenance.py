@@ -59,8 +59,11 @@ def created_by(node: onnx_ir.Node) -> str | None:
 
 def _recorded(names: Iterable[str]) -> str:
     """``names`` in their recorded form: one per line, with backslashes and line breaks escaped."""
-    escaped = (name.replace("\\", "\\\\").replace(_SEPARATOR, "\\n") for name in names)
-    return _SEPARATOR.join(escaped)
+    names = list(names)
+    text = _SEPARATOR.join(names)
+    if "\\" not in text and text.count(_SEPARATOR) < max(len(names), 1):  # no name needs escapes
+        return text
+    return _SEPARATOR.join(name.replace("\\", "\\\\").replace(_SEPARATOR, "\\n") for name in names)
 
 
 def _names(recorded: str) -> tuple[str, ...]:
