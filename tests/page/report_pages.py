@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.report_page import page_source
 from graphopt.page.render import page_of

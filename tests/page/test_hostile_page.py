@@ -36,7 +36,9 @@ def page(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_nothing_runs(browser: Browser) -> None:
     """Show all sections, as printing does, and look for effects of hostile texts."""
-    for name in browser.run("return [...document.querySelectorAll('main > section')].map((one) => one.dataset.name)"):
+    for name in browser.run(
+        "return [...document.querySelectorAll('main > section')].map((one) => one.dataset.name)"
+    ):
         browser.run("location.hash = arguments[0]", name)
         browser.wait("return document.body.dataset.section === arguments[0]", name)
     browser.driver.execute_cdp_cmd("Page.printToPDF", {})

@@ -22,7 +22,9 @@ return [style.backgroundColor, style.color].map((color) => {
 
 
 def sections(browser: Browser) -> list[str]:
-    return browser.run("return [...document.querySelectorAll('main > section')].map((one) => one.dataset.name)")
+    return browser.run(
+        "return [...document.querySelectorAll('main > section')].map((one) => one.dataset.name)"
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
