@@ -15,11 +15,11 @@ from graphopt.model_arguments import ModelLike, copy
 from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import Device
 from graphopt.page.graph_data import NodeRemarks, graph_data
-from graphopt.page.graph_relations import relate_by_lineage, relate_by_name
+from graphopt.page.graph_relations import has_lineage_of, relate_by_lineage, relate_by_name
 from graphopt.page.page_data import GraphData
 from graphopt.page.refusal_recorder import RefusalRecorder
 from graphopt.page.render import page_of
-from graphopt.page.section import PageSource
+from graphopt.page.section import PageSource, check_installed
 from graphopt.page.stage_recorder import StageRecorder
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.placement.predict import predict
@@ -29,9 +29,14 @@ _Id = Literal["original", "optimized"]
 
 
 class PageRecorder:
-    """Observes a run of ``optimize`` for its page."""
+    """Observes a run of ``optimize`` for its page.
+
+    Raises:
+        UsageError: a package of the extra ``report`` is not installed.
+    """
 
     def __init__(self) -> None:
+        check_installed()
         self._lineage, self._stages, self._refusals = Recorder(), StageRecorder(), RefusalRecorder()
 
     @property
@@ -55,9 +60,6 @@ class PageRecorder:
             result: the result of the run.
             labels: the names of both models in the page.
             command: the words of the command that repeats the run.
-
-        Raises:
-            UsageError: a package of the extra ``report`` is not installed.
         """
         notes = self._refusals.notes
         before = _graph(env, original, "original", labels[0], notes)
@@ -109,6 +111,7 @@ def page_source(
     command: Sequence[str] = (),
 ) -> PageSource:
     """The contents of the page of :func:`report`; further arguments are those of :class:`PageRecorder`."""
+    check_installed()
     original = env.load(model)
     if other is None:
         recorder = PageRecorder()
@@ -118,10 +121,10 @@ def page_source(
     before, after = _graph(env, original, "original", labels[0]), _graph(env, result, "optimized", labels[1])
     lineage = Lineage.read(result)
     makers: list[str] = []
-    if lineage is None:
-        relate_by_name(before, after)
-    else:
+    if lineage is not None and has_lineage_of(before, lineage):
         makers = relate_by_lineage(before, after, lineage)
+    else:
+        relate_by_name(before, after)
     return PageSource(
         " and ".join(labels), shlex.join(command), (original, result), (before, after), makers, names=labels
     )
@@ -133,6 +136,7 @@ def view_source(env: Environment, model: ModelLike, label: str = "model") -> Pag
     Raises:
         UsageError: a package of the extra ``report`` is not installed.
     """
+    check_installed()
     loaded = env.load(model)
     return PageSource(label, "", (loaded,), (_graph(env, loaded, "original", label),))
 

@@ -49,7 +49,7 @@ def graph_data(
 ) -> GraphData:
     """The columns of the model of ``cx``, without relations to another model.
 
-    Constant nodes are constants, not nodes. Nodes of bodies and functions have scopes of their own.
+    Constant nodes are values, not nodes. Nodes of bodies and functions have scopes of their own.
 
     Args:
         cx: the context of the model, which supplies inferred types.
@@ -111,7 +111,7 @@ class _Columns:
                 self._value(value, kind)
             bodies: list[tuple[ir.Graph, int, int]] = []
             for node in graph:
-                if node.op_type == "Constant" and node.domain == "":
+                if _is_constant(node):
                     continue
                 index = self._node(node, scope, group)
                 if holder >= 0:
@@ -128,7 +128,7 @@ class _Columns:
         self._scope.append(self._tree.module(scope, module_path(node)))
         columns.inputs.append([-1 if value is None else self._value(value) for value in node.inputs])
         columns.outputs.append([self._value(value) for value in node.outputs])
-        attributes = [(key, text[:_ATTRIBUTE]) for key, text in printer.attributes(node)]
+        attributes = [(key, _shortened(text)) for key, text in printer.attributes(node)]
         columns.attributes.append(attributes or None)
         own = self._group(node.domain, node.op_type) if node.op_identifier() in self._model.functions else -1
         columns.group.append(own if own >= 0 else group)
@@ -148,10 +148,12 @@ class _Columns:
     def _value(self, value: ir.Value, kind: ValueKind = ValueKind.INNER) -> int:
         if value not in self._value_index:
             self._value_index[value] = len(self._values)
-            tensor = ir.constant_of(value) if kind is ValueKind.INNER else None
+            tensor = value.const_value if value.is_initializer() else ir.constant_of(value)
+            if tensor is not None and kind is ValueKind.INNER:
+                kind = ValueKind.INITIALIZER
             self._values.name.append(value.name or "")
             self._values.type.append(self._types(value) or "")
-            self._values.kind.append(int(kind if tensor is None else ValueKind.INITIALIZER))
+            self._values.kind.append(int(kind))
             self._values.stats.append(None if tensor is None else statistics_of(tensor))
         return self._value_index[value]
 
@@ -161,6 +163,17 @@ class _Columns:
             for value in dict.fromkeys(values):
                 if value in producer:
                     yield producer[value], node
+
+
+def _is_constant(node: ir.Node) -> bool:
+    """Whether ``node`` is a Constant of known elements: one that refers to an attribute of its function isn't."""
+    if node.op_type != "Constant" or node.domain != "":
+        return False
+    return all(ir.constant_of(value) is not None for value in node.outputs)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _ATTRIBUTE else f"{text[:_ATTRIBUTE]}…"
 
 
 def _index(table: dict[str, int], text: str) -> int:

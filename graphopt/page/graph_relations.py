@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from graphopt.instrument.lineage import Lineage, Step
 from graphopt.page.page_data import Fate, GraphData
@@ -16,18 +16,27 @@ def relate_by_lineage(original: GraphData, result: GraphData, lineage: Lineage) 
         found = lineage.back(name)
         if found is None:
             continue
-        for source in (*found.originals, *found.absorbed):
-            _relate(original, result, sources.get(source), index)
+        named = [sources[one] for one in (*found.originals, *found.absorbed) if one in sources]
+        for source in dict.fromkeys(named):
+            _relate(original, result, source, index)
         if not found.is_original and found.steps:
             nodes.fate[index], nodes.by[index] = Fate.REPLACED, _maker(makers, found.steps)
     outcomes = _outcomes(lineage)
     for index, name in enumerate(original.nodes.name):
-        fate = outcomes.get(name, Fate.REMOVED)
+        fate, steps = outcomes.get(name, (Fate.REMOVED, ()))
+        if fate is Fate.REPLACED and not original.nodes.related[index]:
+            fate = Fate.FOLDED  # replaced by Constant nodes, which the graph shows as values
         original.nodes.fate[index] = fate
-        steps = lineage.rewrites.get(name, ())
+        steps = lineage.rewrites.get(name, ()) or steps
         if fate is not Fate.UNCHANGED and steps:
             original.nodes.by[index] = _maker(makers, steps)
     return list(makers)
+
+
+def has_lineage_of(original: GraphData, lineage: Lineage) -> bool:
+    """Whether ``lineage`` has the nodes of ``original``, and not those of another model."""
+    known = frozenset(lineage.originals)
+    return all(name in known for name in original.nodes.name)
 
 
 def relate_by_name(original: GraphData, result: GraphData) -> None:
@@ -45,25 +54,25 @@ def relate_by_name(original: GraphData, result: GraphData) -> None:
         original.nodes.fate[source] = result.nodes.fate[index] = fate
 
 
-def _outcomes(lineage: Lineage) -> dict[str, Fate]:
-    """The outcome for each original node that is not removed, by name."""
-    found: dict[str, Fate] = {}
-    for node in lineage.nodes.values():
-        found |= dict.fromkeys(node.absorbed, Fate.ABSORBED)
-    for node in lineage.nodes.values():
-        found |= dict.fromkeys(node.folded, Fate.FOLDED)
-    for node in lineage.nodes.values():
-        found |= dict.fromkeys(node.originals, Fate.REPLACED)
-    for node in lineage.nodes.values():
+def _outcomes(lineage: Lineage) -> dict[str, tuple[Fate, Sequence[Step]]]:
+    """The outcome for each original node that is not removed, and the last steps to it, by name."""
+    found: dict[str, tuple[Fate, Sequence[Step]]] = {}
+    nodes = lineage.nodes.values()
+    for node in nodes:
+        found |= dict.fromkeys(node.absorbed, (Fate.ABSORBED, node.steps))
+    for node in nodes:
+        found |= dict.fromkeys(node.folded, (Fate.FOLDED, node.steps))
+    for node in nodes:
+        found |= dict.fromkeys(node.originals, (Fate.REPLACED, node.steps))
+    for node in nodes:
         if node.is_original or (node.originals == (node.name,) and not node.steps):
-            found[node.name] = Fate.UNCHANGED
+            found[node.name] = Fate.UNCHANGED, ()
     return found
 
 
-def _relate(original: GraphData, result: GraphData, source: int | None, index: int) -> None:
-    if source is not None and source not in result.nodes.related[index]:
-        result.nodes.related[index].append(source)
-        original.nodes.related[source].append(index)
+def _relate(original: GraphData, result: GraphData, source: int, index: int) -> None:
+    result.nodes.related[index].append(source)
+    original.nodes.related[source].append(index)
 
 
 def _maker(makers: dict[str, int], steps: Iterable[Step]) -> int:

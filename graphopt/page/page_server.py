@@ -2,19 +2,26 @@
 
 It listens on 127.0.0.1 only, and answers only requests whose path is a random token and whose Host header is
 its own address: programs of other users can't guess the path, and pages of other origins can't read the page
-by DNS rebinding.
+by DNS rebinding. The command line of a browser, which other users can list, contains an address that is valid
+for one request.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import socketserver
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 #: Number of random bytes of the token.
 _TOKEN_BYTES = 24
+
+
+def _random_path() -> str:
+    return f"/{secrets.token_urlsafe(_TOKEN_BYTES)}/"
 
 
 class PageServer(ThreadingHTTPServer):
@@ -32,8 +39,19 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, page: bytes, port: int = 0) -> None:
         self.page = page
-        self.path = f"/{secrets.token_urlsafe(_TOKEN_BYTES)}/"
+        self.path = _random_path()
+        self._once: dict[str, None] = {}
         super().__init__(("127.0.0.1", port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind the socket, without the query for a host name of the base class, which may be slow."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes a connection is no error."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     @property
     def host(self) -> str:
@@ -44,6 +62,16 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         """The address of the page, with the token."""
         return f"http://{self.host}{self.path}"
+
+    def url_for_one_request(self) -> str:
+        """A new address that redirects to :attr:`url` once."""
+        path = _random_path()
+        self._once[path] = None
+        return f"http://{self.host}{path}"
+
+    def spends(self, path: str) -> bool:
+        """Whether ``path`` is that of an address for one request, which becomes invalid."""
+        return self._once.pop(path, path) is None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,9 +86,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        path = self.path.partition("?")[0].encode()
-        is_known = hmac.compare_digest(path, self.server.path.encode())
-        if self.headers.get("Host") != self.server.host or not is_known:
+        path = self.path.partition("?")[0]
+        is_ours = self.headers.get("Host") == self.server.host
+        if is_ours and self.server.spends(path):
+            self.send_response(HTTPStatus.FOUND)
+            self.send_header("Location", self.server.path)
+            self.send_header("Content-Length", "0")
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Referrer-Policy", "no-referrer")
+            self.end_headers()
+            return
+        if not is_ours or not hmac.compare_digest(path.encode(), self.server.path.encode()):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         self.send_response(HTTPStatus.OK)

@@ -88,6 +88,19 @@ class Section:
     data: Any = None
 
 
+def check_installed() -> None:
+    """Check that pages can be written, before a long run.
+
+    Raises:
+        UsageError: a package of the extra ``report`` is not installed.
+    """
+    for name, module in (("fast-sugiyama", "fast_sugiyama"), ("jinja2", "jinja2")):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"the report page requires the package {name}", hint=INSTALL) from error
+
+
 def from_template(template: str, /, **values: Any) -> Markup:
     """Render a Jinja template; values are escaped, and undefined ones are errors.
 

@@ -11,6 +11,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes_file
 from graphopt.cli.output.command_output import Output
+from graphopt.errors import UsageError
 from graphopt.util.text_tables import human_bytes
 
 EXAMPLE = """
@@ -32,7 +33,7 @@ graphopt report model.onnx model.opt.onnx -o report.html
         "--output",
         type=writes_file,
         metavar="FILE.html",
-        help="File of the page.  [default: report.html beside MODEL, with its name]",
+        help="File of the page.  [default: NAME.report.html beside MODEL]",
     ),
 )
 @shared_options.pipeline_options
@@ -53,9 +54,12 @@ def command(run: Run, model: Path, other: Path | None, output: Path | None) -> O
     from graphopt.compiler.report_page import page_source
     from graphopt.page.render import page_of
 
+    if output is None and model == run.invocation.stdin:
+        raise UsageError("a model from standard input has no name for the page", hint="-o FILE.html")
     target = output or model.with_name(f"{model.stem}.report.html")
     check_file(target, [".html"])
-    names = str(model), "result" if other is None else str(other)
+    name = run.invocation.name_of
+    names = name(model), "result" if other is None else name(other)
     with run.console.progress(model.name) as advance:
         advance(None, "optimizing" if other is None else "comparing")
         source = page_source(run.compiler, model, other, names, run.invocation.command)
@@ -63,8 +67,8 @@ def command(run: Run, model: Path, other: Path | None, output: Path | None) -> O
         page = page_of(source)
     publish.write(target, page)
     data = {
-        "model": str(model),
-        "other": None if other is None else str(other),
+        "model": names[0],
+        "other": None if other is None else names[1],
         "page": str(target),
         "bytes": len(page),
         "report": None if source.report is None else source.report.to_dict(),

@@ -44,7 +44,7 @@ def command(run: Run, model: Path, opens: bool, port: int) -> Output:
 
     with run.console.progress(model.name) as advance:
         advance(None, "laying out")
-        page = page_of(view_source(run.compiler, model, model.name))
+        page = page_of(view_source(run.compiler, model, run.invocation.name_of(model)))
     try:
         server = PageServer(page, port)
     except OSError as error:
@@ -52,10 +52,14 @@ def command(run: Run, model: Path, opens: bool, port: int) -> Output:
             f"port {port} can't be used: {error.strerror}", hint="omit --port for a free one"
         ) from error
     with server, contextlib.suppress(KeyboardInterrupt):
-        run.console.print(f"  {server.url}  (Ctrl-C ends)")
+        text = f"  {server.url}  (Ctrl-C ends)"
+        if run.console.as_json:
+            run.console.note(text)
+        else:
+            run.console.print(text)
         if opens:
             import webbrowser
 
-            webbrowser.open(server.url)
+            webbrowser.open(server.url_for_one_request())
         server.serve_forever()
-    return Output({"model": str(model), "url": server.url})
+    return Output({"model": run.invocation.name_of(model), "url": server.url})
