@@ -61,10 +61,10 @@ class PageRecorder:
             labels: the names of both models in the page.
             command: the words of the command that repeats the run.
         """
-        notes = self._refusals.notes
+        notes, lineage = self._refusals.notes, Lineage.of(result.model, self._lineage)
         before = _graph(env, original, "original", labels[0], notes)
-        after = _graph(env, result.model, "optimized", labels[1], notes)
-        makers = relate_by_lineage(before, after, Lineage.of(result.model, self._lineage))
+        after = _graph(env, result.model, "optimized", labels[1], notes, lineage.originals)
+        makers = relate_by_lineage(before, after, lineage)
         return PageSource(
             labels[0],
             shlex.join(command),
@@ -118,8 +118,11 @@ def page_source(
         env = env.having({"instruments": (*env.options["instruments"], *recorder.instruments)})
         return recorder.source(env, original, optimized(env, copy(original)), labels, command)
     result = env.load(other)
-    before, after = _graph(env, original, "original", labels[0]), _graph(env, result, "optimized", labels[1])
     lineage = Lineage.read(result)
+    before = _graph(env, original, "original", labels[0])
+    after = _graph(
+        env, result, "optimized", labels[1], originals=() if lineage is None else lineage.originals
+    )
     makers: list[str] = []
     if lineage is not None and has_lineage_of(before, lineage):
         makers = relate_by_lineage(before, after, lineage)
@@ -142,12 +145,16 @@ def view_source(env: Environment, model: ModelLike, label: str = "model") -> Pag
 
 
 def _graph(
-    env: Environment, model: ir.Model, id: _Id, label: str, notes: Mapping[str, Sequence[str]] | None = None
+    env: Environment,
+    model: ir.Model,
+    id: _Id,
+    label: str,
+    notes: Mapping[str, Sequence[str]] | None = None,
+    originals: Sequence[str] = (),
 ) -> GraphData:
     """The data of ``model`` with the predicted placement of its nodes."""
-    return graph_data(
-        context_for(model, Options(device=env.target)), id, label, _remarks(model, env.target, notes or {})
-    )
+    remarks = _remarks(model, env.target, notes or {})
+    return graph_data(context_for(model, Options(device=env.target)), id, label, remarks, originals)
 
 
 def _remarks(model: ir.Model, device: Device, notes: Mapping[str, Sequence[str]]) -> NodeRemarks:

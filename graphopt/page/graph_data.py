@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.instrument.inferred_type_text import known_types
+from graphopt.instrument.lineage import named_nodes
 from graphopt.instrument.model_summary import op_name
 from graphopt.ir import printer
 from graphopt.ops import graphopt_operators
@@ -46,6 +47,7 @@ def graph_data(
     id: Literal["original", "optimized"],
     label: str,
     remarks: NodeRemarks | None = None,
+    originals: Iterable[str] = (),
 ) -> GraphData:
     """The columns of the model of ``cx``, without relations to another model.
 
@@ -56,17 +58,19 @@ def graph_data(
         id: the role of the model.
         label: its name in the page.
         remarks: further facts about its nodes.
+        originals: for a result, the names of the original nodes (:func:`graphopt.instrument.lineage.named_nodes`).
 
     Raises:
         UsageError: the layout library is not installed.
     """
-    return _Columns(cx, remarks or NodeRemarks()).graph(id, label)
+    return _Columns(cx, remarks or NodeRemarks(), originals).graph(id, label)
 
 
 class _Columns:
     """Collects the columns of one model."""
 
-    def __init__(self, cx: Context, remarks: NodeRemarks) -> None:
+    def __init__(self, cx: Context, remarks: NodeRemarks, originals: Iterable[str]) -> None:
+        self._names = {node: name for name, node in named_nodes(cx.model, originals)}
         self._model, self._remarks, self._types = cx.model, remarks, known_types(cx)
         self._nodes, self._values = NodeColumns(), ValueColumns()
         self._value_index: dict[ir.Value, int] = {}
@@ -123,7 +127,7 @@ class _Columns:
 
     def _node(self, node: ir.Node, scope: int, group: int) -> int:
         columns, name = self._nodes, ir.label(node)
-        columns.name.append(name)
+        columns.name.append(self._names[node])
         columns.op.append(_index(self._ops, op_name(node.domain, node.op_type)))
         self._scope.append(self._tree.module(scope, module_path(node)))
         columns.inputs.append([-1 if value is None else self._value(value) for value in node.inputs])

@@ -76,7 +76,7 @@ class NodeColumns:
     """The nodes of a graph, including those of bodies and functions.
 
     Attributes:
-        name: the names in messages (:func:`graphopt.ir.label`).
+        name: the names in the lineage (:func:`graphopt.instrument.lineage.named_nodes`).
         op: indexes of operators.
         scope: indexes of scopes.
         inputs, outputs: indexes of values; -1 for an omitted input.
