@@ -18,8 +18,6 @@ from graphopt.page.page_data import GraphData, NodeColumns, ValueColumns, ValueK
 from graphopt.page.scope_tree import ScopeTree, layout_of, module_path
 from graphopt.util.lazy_dataclass import dataclass
 
-#: Maximum length of the text of an attribute.
-_ATTRIBUTE = 200
 #: The kinds of groups, by the domain of their functions.
 _GROUPS = {
     graphopt_operators.NATIVE_DOMAIN: "fusion",
@@ -132,8 +130,7 @@ class _Columns:
         self._scope.append(self._tree.module(scope, module_path(node)))
         columns.inputs.append([-1 if value is None else self._value(value) for value in node.inputs])
         columns.outputs.append([self._value(value) for value in node.outputs])
-        attributes = [(key, _shortened(text)) for key, text in printer.attributes(node)]
-        columns.attributes.append(attributes or None)
+        columns.attributes.append(list(printer.attributes(node)) or None)
         own = self._group(node.domain, node.op_type) if node.op_identifier() in self._model.functions else -1
         columns.group.append(own if own >= 0 else group)
         device = self._remarks.devices.get(name, self._remarks.default_device)
@@ -174,10 +171,6 @@ def _is_constant(node: ir.Node) -> bool:
     if node.op_type != "Constant" or node.domain != "":
         return False
     return all(ir.constant_of(value) is not None for value in node.outputs)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _ATTRIBUTE else f"{text[:_ATTRIBUTE]}…"
 
 
 def _index(table: dict[str, int], text: str) -> int:

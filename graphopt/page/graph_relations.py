@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from graphopt.instrument.lineage import Lineage, Step
 from graphopt.page.page_data import Fate, GraphData
@@ -11,6 +11,7 @@ from graphopt.page.page_data import Fate, GraphData
 def relate_by_lineage(original: GraphData, result: GraphData, lineage: Lineage) -> list[str]:
     """Fill the columns ``related``, ``fate`` and ``by`` of both graphs; returns the table of makers."""
     makers: dict[str, int] = {}
+    kept: dict[str, None] = {}
     sources, nodes = _indexes(original), result.nodes
     for index, name in enumerate(nodes.name):
         found = lineage.back(name)
@@ -19,11 +20,14 @@ def relate_by_lineage(original: GraphData, result: GraphData, lineage: Lineage) 
         named = [sources[one] for one in (*found.originals, *found.absorbed) if one in sources]
         for source in dict.fromkeys(named):
             _relate(original, result, source, index)
-        if not found.is_original and found.steps:
+        if found.originals == (found.name,) and found.absorbed and _is_same(original, result, sources, index):
+            kept[found.name] = None  # the steps are those of the absorbed nodes
+        elif not found.is_original and found.steps:
             nodes.fate[index], nodes.by[index] = Fate.REPLACED, _maker(makers, found.steps)
     outcomes = _outcomes(lineage)
     for index, name in enumerate(original.nodes.name):
         fate, steps = outcomes.get(name, (Fate.REMOVED, ()))
+        fate = Fate.UNCHANGED if name in kept else fate
         if fate is Fate.REPLACED and not original.nodes.related[index]:
             fate = Fate.FOLDED  # replaced by Constant nodes, which the graph shows as values
         original.nodes.fate[index] = fate
@@ -49,8 +53,7 @@ def relate_by_name(original: GraphData, result: GraphData) -> None:
         if source is None:
             continue
         _relate(original, result, source, index)
-        is_same = original.ops[original.nodes.op[source]] == result.ops[result.nodes.op[index]]
-        fate = Fate.UNCHANGED if is_same else Fate.REPLACED
+        fate = Fate.UNCHANGED if _is_same(original, result, sources, index) else Fate.REPLACED
         original.nodes.fate[source] = result.nodes.fate[index] = fate
 
 
@@ -68,6 +71,19 @@ def _outcomes(lineage: Lineage) -> dict[str, tuple[Fate, Sequence[Step]]]:
         if node.is_original or (node.originals == (node.name,) and not node.steps):
             found[node.name] = Fate.UNCHANGED, ()
     return found
+
+
+def _is_same(original: GraphData, result: GraphData, sources: Mapping[str, int], index: int) -> bool:
+    """Whether the node ``index`` of the result and the original of its name are equal apart from names."""
+    source = sources.get(result.nodes.name[index])
+    if source is None:
+        return False
+    one, other = original.nodes, result.nodes
+    return (
+        original.ops[one.op[source]] == result.ops[other.op[index]]
+        and one.attributes[source] == other.attributes[index]
+        and len(one.inputs[source]) == len(other.inputs[index])
+    )
 
 
 def _relate(original: GraphData, result: GraphData, source: int, index: int) -> None:

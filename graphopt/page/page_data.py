@@ -80,7 +80,7 @@ class NodeColumns:
         op: indexes of operators.
         scope: indexes of scopes.
         inputs, outputs: indexes of values; -1 for an omitted input.
-        attributes: keys and texts.
+        attributes: keys and texts, in which large values are abbreviated.
         by: indexes of makers: in the result, the rule or pass that created the node; in the original, the one
             that replaced or removed it; -1 for an unchanged node.
         fate: values of :class:`Fate`.

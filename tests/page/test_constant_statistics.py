@@ -81,4 +81,3 @@ def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = statistics_of(ir.tensor(array))
     monkeypatch.setattr(constant_statistics, "_CHUNK", 16)
     assert statistics_of(ir.tensor(array)) == whole
-

@@ -74,7 +74,9 @@ def test_all_columns_have_an_entry_for_each_row(graph: GraphData) -> None:
 
 
 def test_constants_are_values_and_not_nodes(graph: GraphData) -> None:
-    constants = [name for name, op in zip(graph.nodes.name, graph.nodes.op, strict=True) if graph.ops[op] == "Constant"]
+    constants = [
+        name for name, op in zip(graph.nodes.name, graph.nodes.op, strict=True) if graph.ops[op] == "Constant"
+    ]
     assert constants == ["Constant(factor)"]  # its value is an attribute of the call
     kinds = dict(zip(graph.values.name, graph.values.kind, strict=True))
     assert {name: kinds[name] for name in ("x", "a", "w", "v", "y", "k", "known", "factor", "unused")} == {
@@ -110,15 +112,17 @@ def test_attributes(graph: GraphData) -> None:
     assert graph.nodes.attributes[_node(graph, "first")] is None
 
 
-def test_long_attributes_are_shortened() -> None:
+def test_long_attributes_are_abbreviated() -> None:
     text = f"""<ir_version: 10, opset_import: ["" : 21, "d": 1]>
     long (float[1] x) => (float[1] y) {{ y = d.Op<text = "{"a" * 1000}">(x) }}"""
     (attributes,) = _graph(text).nodes.attributes
-    assert attributes is not None and len(attributes[0][1]) == 201 and attributes[0][1].endswith("a…")
+    assert attributes is not None and "1000 characters" in attributes[0][1] and len(attributes[0][1]) < 100
 
 
 def test_scopes_of_bodies_and_functions(graph: GraphData) -> None:
-    paths = {name: _path(graph, scope) for name, scope in zip(graph.nodes.name, graph.nodes.scope, strict=True)}
+    paths = {
+        name: _path(graph, scope) for name, scope in zip(graph.nodes.name, graph.nodes.scope, strict=True)
+    }
     assert paths["last"] == []
     assert paths["then"] == ["then_branch of branch"]
     assert paths["else1"] == paths["else2"] == ["else_branch of branch"]
@@ -130,7 +134,6 @@ def test_groups_are_the_nodes_of_native_functions(graph: GraphData) -> None:
     assert list(graph.groups) == [("g0", "fusion")]
     assert graph.nodes.group[_node(graph, "fused")] == 0
     assert graph.nodes.group[_node(graph, "product")] == -1
-
 
 
 def test_every_node_and_scope_is_placed_once(graph: GraphData) -> None:
@@ -168,7 +171,13 @@ named (float[4] x) => (float[4] y) {
 def test_modules_by_names() -> None:
     graph = _graph(
         NAMES,
-        {"n0": "/net/in/Relu", "n1": "/net/in/Neg", "n2": "net/out/Abs", "n3": "net/out/Exp", "n4": "/alone/Sin"},
+        {
+            "n0": "/net/in/Relu",
+            "n1": "/net/in/Neg",
+            "n2": "net/out/Abs",
+            "n3": "net/out/Exp",
+            "n4": "/alone/Sin",
+        },
     )
     paths = [_path(graph, scope) for scope in graph.nodes.scope]
     assert paths == [["net", "in"], ["net", "in"], ["net", "out"], ["net", "out"], [], []]

@@ -10,7 +10,9 @@ import pytest
 
 from graphopt.compiler import Compiler
 from graphopt.compiler.report_page import page_source
+from graphopt.context import Refusal
 from graphopt.page.page_data import Fate, GraphData
+from graphopt.page.refusal_recorder import RefusalRecorder
 from graphopt.page.section import PageSource
 
 pytest.importorskip("fast_sugiyama")
@@ -83,7 +85,9 @@ def test_stored_lineage_gives_the_same_relations(source: PageSource) -> None:
     model = onnx.parser.parse_model(MODEL)
     result = Compiler(verify=False, pipeline="O3", provenance=True).optimize(model).to_proto()
     stored = _source(model, result)
-    assert [_nodes(stored, graph) for graph in stored.graphs] == [_nodes(source, graph) for graph in source.graphs]
+    assert [_nodes(stored, graph) for graph in stored.graphs] == [
+        _nodes(source, graph) for graph in source.graphs
+    ]
     assert _related(stored) == _related(source)
     assert stored.report is None and not stored.stages
 
@@ -109,7 +113,15 @@ def test_the_lineage_of_another_model_is_not_used() -> None:
 
 
 def test_refusals_are_notes() -> None:
+    recorder = RefusalRecorder()
+    for reason in ("shape unknown", "shape unknown", *map(str, range(20))):
+        recorder.refused(Refusal("rule", "kept", reason))
+    assert recorder.notes["kept"][:2] == ["rule: shape unknown", "rule: 0"]
+    assert len(recorder.notes["kept"]) == 8
+
+
+def test_refusals_of_a_run_are_in_the_page() -> None:
     text = MODEL.replace("float[N, 4] y)", "float[N, 4] y, float[N, 4] g)")
     source = _source(onnx.parser.parse_model(text))
-    notes = [note for notes in source.graphs[0].nodes.notes for note in notes or ()]
-    assert all(": " in note for note in notes)
+    notes = dict(zip(source.graphs[0].nodes.name, source.graphs[0].nodes.notes, strict=True))
+    assert any(note.startswith("cancel-negations: ") for note in notes["twice2"] or ())

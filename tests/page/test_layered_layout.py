@@ -16,9 +16,7 @@ pytest.importorskip("fast_sugiyama")
 def _random_edges(count: int, seed: int = 1) -> list[Edge]:
     """Two edges to each box, from boxes shortly before it."""
     choose = random.Random(seed)
-    return [
-        (max(0, box - choose.randint(1, reach)), box) for box in range(1, count) for reach in (20, 200)
-    ]
+    return [(max(0, box - choose.randint(1, reach)), box) for box in range(1, count) for reach in (20, 200)]
 
 
 GRAPHS = {
