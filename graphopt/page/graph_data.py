@@ -56,7 +56,8 @@ def graph_data(
         id: the role of the model.
         label: its name in the page.
         remarks: further facts about its nodes.
-        originals: for a result, the names of the original nodes (:func:`graphopt.instrument.lineage.named_nodes`).
+        originals: for a result, the names of the original nodes, as
+            :func:`graphopt.instrument.lineage.named_nodes` uses them.
 
     Raises:
         UsageError: the layout library is not installed.
@@ -167,7 +168,7 @@ class _Columns:
 
 
 def _is_constant(node: ir.Node) -> bool:
-    """Whether ``node`` is a Constant of known elements: one that refers to an attribute of its function isn't."""
+    """Whether ``node`` is a Constant of known elements, and not of an attribute of its function."""
     if node.op_type != "Constant" or node.domain != "":
         return False
     return all(ir.constant_of(value) is not None for value in node.outputs)
