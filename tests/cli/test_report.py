@@ -138,7 +138,7 @@ def test_missing_packages(
     outcome = invoke(command, small, *(["-o", "page.html"] if command == "report" else []))
     assert outcome.status == 2
     assert outcome.err.splitlines() == [
-        f"graphopt: error: the report page requires the package {package}",
+        f"graphopt: the report page requires the package {package}",
         "hint: pip install 'graphopt[report]'",
     ]
     assert not outcome.out and not list(Path().iterdir())
@@ -178,7 +178,7 @@ def test_view_of_a_port_in_use(invoke: Invoke, small: Path) -> None:
         outcome = invoke("view", small, "--port", server.server_address[1])
     assert outcome.status == 2
     assert outcome.err.splitlines() == [
-        f"graphopt: error: port {server.server_address[1]} can't be used: Address already in use",
+        f"graphopt: port {server.server_address[1]} can't be used: Address already in use",
         "hint: omit --port for a free one",
     ]
 

@@ -45,7 +45,7 @@ def test_the_page(server: PageServer) -> None:
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Frame-Options"] == "DENY"
     assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
-    assert headers["Server"] == "graphopt"
+    assert headers["Server"].strip() == "graphopt"
 
 
 def test_a_query_is_ignored(server: PageServer) -> None:
@@ -57,10 +57,10 @@ def test_head(server: PageServer) -> None:
     assert (status, headers["Content-Length"], body) == (200, str(len(PAGE)), b"")
 
 
-@pytest.mark.parametrize("path", ["/", "//", "/favicon.ico", "/%2e%2e/etc/passwd", "/ü", "*"])
+@pytest.mark.parametrize("path", ["/", "//", "/favicon.ico", "/%2e%2e/etc/passwd", "/%C3%BC", "*"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_other_paths(server: PageServer, path: str, method: str) -> None:
-    status, _, body = _request(server, path.encode().decode("latin-1"), method=method)
+    status, _, body = _request(server, path, method=method)
     assert status == 404 and server.path.encode() not in body
 
 
