@@ -46,7 +46,7 @@ class PageServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind the socket, without the query for a host name of the base class, which may be slow."""
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes a connection is no error."""
