@@ -120,3 +120,15 @@ def test_tensors_can_be_filtered(browser: Any, page: Path) -> None:
     assert browser.execute_script(count) == 2
     browser.find_element("css selector", "#section-tensors input").send_keys("departs")
     assert browser.execute_script(count) == 1
+
+
+def test_nodes_have_the_colours_of_measurements(browser: Any, page: Path) -> None:
+    browser.get("about:blank")
+    browser.get(page.as_uri())
+    colours = browser.execute_script(
+        "return ['time', 'share', 'error'].map((name) => [0, 1].map((node) => page.colorings.get(name).color(0, node)))"
+    )
+    time, share, error = colours
+    assert time[0] == time[1] and time[0] is not None  # both have more than 5 % of the time
+    assert share[0] == share[1] and share[0] is not None
+    assert error[0] != error[1] and None not in error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import page_contents
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes_file
 from graphopt.cli.output.command_output import Output
@@ -17,6 +19,7 @@ from graphopt.util.text_tables import human_bytes
 EXAMPLE = """
 graphopt report model.onnx -o report.html
 graphopt report model.onnx -O3 --device cuda -o report.html
+graphopt report model.onnx -O3 --bench -o report.html
 graphopt report model.onnx model.opt.onnx -o report.html
 """
 
@@ -36,12 +39,15 @@ graphopt report model.onnx model.opt.onnx -o report.html
         help="File of the page.  [default: NAME.report.html beside MODEL]",
     ),
 )
+@page_contents.page_options
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")
 @shared_options.dim_options
 @shared_options.device_options
 @shared_options.model_options
-def command(run: Run, model: Path, other: Path | None, output: Path | None) -> Output:
+def command(
+    run: Run, model: Path, other: Path | None, output: Path | None, contents: page_contents.PageContents
+) -> Output:
     """Write a page with the changes of an optimization.
 
     Optimizes MODEL, without writing the result, and shows both graphs in one HTML file that needs no network:
@@ -63,8 +69,9 @@ def command(run: Run, model: Path, other: Path | None, output: Path | None) -> O
     with run.console.progress(model.name) as advance:
         advance(None, "optimizing" if other is None else "comparing")
         source = page_source(run.compiler, model, other, names, run.invocation.command)
-        advance(None, "writing")
-        page = page_of(source)
+    models = dict(zip(names, source.models, strict=True))
+    source = replace(source, **contents.measured(run, models, run.compiler.inputs))
+    page = page_of(source)
     publish.write(target, page)
     data = {
         "model": names[0],

@@ -117,6 +117,11 @@
       return this.data.ops[this.data.nodes.op[node]];
     }
 
+    /** The operator without its domain. */
+    shortOp(node) {
+      return this.op(node).split("::").at(-1);
+    }
+
     nodeName(node) {
       return this.data.nodes.name[node] || `${this.op(node)} ${node}`;
     }

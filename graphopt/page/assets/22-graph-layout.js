@@ -90,7 +90,7 @@
       let name = null;
       if (child < 0) ({ child, name } = graph.merged(-child));
       if (child >= 0) {
-        const width = boxWidth(graph.op(child), graph.shortName(child).slice(0, 22));
+        const width = boxWidth(graph.shortOp(child), graph.shortName(child).slice(0, 22));
         return { kind: KIND.node, id: child, layer, x, sequence: child, width, height: HEIGHT[0] };
       }
       const scope = -child;

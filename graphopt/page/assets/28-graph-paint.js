@@ -13,7 +13,7 @@
 
   /** A text that fits the width. */
   function fitted(context, text, width) {
-    if (text.length * 4.5 < width) return text;
+    if (text.length * 9 < width) return text;
     const key = `${context.font}|${Math.round(width)}|${text}`;
     if (cut.has(key)) return cut.get(key);
     let result = text;
@@ -151,8 +151,8 @@
     context.textAlign = "center";
     context.fillStyle = page.color("text");
     context.font = `600 12.5px ${FONT}`;
-    const two = name && name !== graph.op(box.id);
-    context.fillText(fitted(context, graph.op(box.id), box.w - 18), middle, box.y + (two ? 17 : 24));
+    const two = name && name !== graph.shortOp(box.id);
+    context.fillText(fitted(context, graph.shortOp(box.id), box.w - 18), middle, box.y + (two ? 17 : 24));
     if (two) {
       context.font = `10.5px ${FONT}`;
       context.fillStyle = page.color("muted");
