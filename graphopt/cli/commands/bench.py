@@ -145,7 +145,7 @@ def command(
     first.
     """
     from graphopt import api
-    from graphopt.cli.files.check_output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file, check_page
     from graphopt.cli.views.bench_results import drawing, next_steps
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_sets import parse_shape_sets
@@ -154,7 +154,7 @@ def command(
     from graphopt.timing.bench import graph_options
 
     check_file(chosen.plot, [".svg"])
-    check_file(chosen.html, [".html"])
+    check_page(chosen.html)
     grid = parse_shape_sets(input_shapes)
     if chosen.html is not None and len(grid) > 1:
         raise UsageError("--html shows the runs of one set of shapes", hint="give one shape for each input")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,9 @@ def command(
     tensor departs, 1 otherwise.
     """
     from graphopt import api, publish
-    from graphopt.cli.files.check_output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_page
 
-    check_file(html, [".html"])
+    check_page(html)
     if b is None and other_device is None and other_optimizations in (None, optimizations):
         raise UsageError(
             f"nothing to compare {a} with",
@@ -119,11 +120,13 @@ def command(
         )
     files = []
     if html is not None:
+        from graphopt.compiler.report_page import page_source
         from graphopt.page.render import page_of
-        from graphopt.page.section import PageSource
 
-        names = str(a), str(other)
-        publish.write(html, page_of(PageSource(" and ".join(names), comparison=found, names=names)))
+        source = page_source(
+            run.compiler, models[0], models[-1], (str(a), str(other)), run.invocation.command
+        )
+        publish.write(html, page_of(replace(source, comparison=found)))
         files.append(f"  wrote     {html}")
     return Output(
         {"a": str(a), "b": str(other), **found.to_dict()},

@@ -56,14 +56,14 @@ def command(
     related by the lineage that optimize --provenance records, or by names. Requires the extra report.
     """
     from graphopt import publish
-    from graphopt.cli.files.check_output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_page
     from graphopt.compiler.report_page import page_source
     from graphopt.page.render import page_of
 
     if output is None and model == run.invocation.stdin:
         raise UsageError("a model from standard input has no name for the page", hint="-o FILE.html")
     target = output or model.with_name(f"{model.stem}.report.html")
-    check_file(target, [".html"])
+    check_page(target)
     name = run.invocation.name_of
     names = name(model), "result" if other is None else name(other)
     with run.console.progress(model.name) as advance:

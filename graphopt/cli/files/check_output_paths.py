@@ -195,3 +195,16 @@ def _check_access(place: Path, path: Path) -> None:
             raise unwritable(path, error) from error
         text = f"can't write {path}: no file can be created in {place} ({error.strerror})"
         raise UsageError(text) from error
+
+
+def check_page(path: Path | None) -> None:
+    """Check the path for a report page, and that its packages are installed, before a long run.
+
+    Raises:
+        UsageError: the path is unusable, or a package of the extra ``report`` is missing.
+    """
+    if path is not None:
+        from graphopt.page.section import check_installed
+
+        check_file(path, [".html"])
+        check_installed()
