@@ -35,12 +35,13 @@
     return target.value !== undefined ? { value: target.value } : { scope: target.scope };
   }
 
-  function choose(position, target) {
+  /** Select an item of a graph, and show its details; `moves` brings it into view. */
+  function choose(position, target, moves = true) {
     const item = itemOf(target);
     views.forEach((view, index) => {
       view.selection = index === position ? item : null;
       view.highlight([], "related");
-      if (index === position && item) {
+      if (index === position && item && moves) {
         view.expandTo(item);
         view.reveal(view.boxOf(item));
       }
@@ -118,7 +119,8 @@
       body.replaceChildren(...(item ? page.detailsOf(graph, item, toggle).filter((one) => one !== null) : [page.el("p", { class: "hint", text: hint })]));
     };
     const hooks = (position) => ({
-      select: (item) => choose(position, item),
+      // A click must not move the graph: the second one of a double click would meet another box.
+      select: (item) => choose(position, item, false),
       leave: (item) => leave(position, item),
     });
     function leave(position, item) {
