@@ -65,6 +65,7 @@ explain = _function(Compiler.explain)
 lineage = _function(Compiler.lineage)
 verify = _function(Compiler.verify)
 compare = _function(Compiler.compare)
+report = _function(Compiler.report)
 run = _function(Compiler.run)
 try_out = _function(Compiler.try_out)
 record_profile = _function(Compiler.record_profile)
@@ -193,6 +194,7 @@ __all__ = [
     "partition",
     "race_kernels",
     "record_profile",
+    "report",
     "run",
     "save",
     "specialize",

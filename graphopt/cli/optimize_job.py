@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from graphopt import publish
 from graphopt.cli.files import optimize_files
 from graphopt.cli.files.write_result import write_result
 from graphopt.cli.invocation import Run
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from graphopt.api import Report
     from graphopt.cli.files.reused_results import Reuse
     from graphopt.cli.output.console import Advance
+    from graphopt.compiler import Compiler
+    from graphopt.compiler.optimization import Result
+    from graphopt.compiler.report_page import PageRecorder
     from graphopt.result_cache.stored_result import StoredReport, StoredResult
     from graphopt.specialization.build_variants import Specialization
 
@@ -39,6 +43,7 @@ class Job:
         request: the profile for variants, if any.
         bundle: whether a bundle is written.
         dump_dir: the folder for the model after each pass.
+        html: the file of the report page.
         reports: the report, by result, of each model whose files are being written or are written.
     """
 
@@ -47,6 +52,7 @@ class Job:
     request: Specialization | None
     bundle: bool
     dump_dir: Path | None
+    html: Path | None = None
     reports: dict[Path, tuple[Report | StoredReport, Reuse | None]] = field(default_factory=dict)
 
     def optimize(
@@ -89,13 +95,24 @@ class Job:
         obstacle = None
         if self.request is not None:
             obstacle = "variants for a profile are not stored"
-        elif self.run.save_repro is not None or self.dump_dir is not None:
-            name = "--dump-dir" if self.run.save_repro is None else "--save-repro"
-            obstacle = f"the option {name} is given"
+        else:
+            given = {"--save-repro": self.run.save_repro, "--dump-dir": self.dump_dir, "--html": self.html}
+            named = [name for name, path in given.items() if path is not None]
+            obstacle = f"the option {named[0]} is given" if named else None
         options = OptimizeOptions(**{**self.run.options, **self.extra})
         return reused_results.Reuse.of(
             source, target, self.run.settings, options, marks=marks, obstacle=obstacle
         )
+
+    def _html(
+        self, page: PageRecorder, compiler: Compiler, source: Path, target: Path | None, result: Result
+    ) -> bytes:
+        """The report page of ``result``."""
+        from graphopt.page.render import page_of
+
+        invocation = self.run.invocation
+        labels = invocation.name_of(source), "result" if target is None else str(target)
+        return page_of(page.source(compiler, compiler.load(source), result, labels, invocation.command))
 
     def _reused(
         self,
@@ -147,6 +164,8 @@ class Job:
         from graphopt import ir
         from graphopt.cli.files.check_output_paths import check_representable, check_weights
         from graphopt.cli.option_groups.instruments import Progress, instruments
+        from graphopt.compiler.optimization import Result
+        from graphopt.compiler.report_page import PageRecorder
 
         run, request = self.run, self.request
         more = OptimizeOptions(cache=False)  # the command itself uses the cache
@@ -155,8 +174,10 @@ class Job:
         if target is not None:
             check_representable(source, target)
             check_weights(source, target, run.settings.weights)
+        page = None if self.html is None else PageRecorder()
         more["instruments"] = [
             *instruments(None if self.dump_dir is None else self.dump_dir / (folder or "")),
+            *(() if page is None else page.instruments),
             Progress(advance),
         ]
         compiler = run.compiler.having({**self.extra, **more})
@@ -175,6 +196,10 @@ class Job:
                 optimize_files.mark_as_optimized(result.model.metadata_props)
         advance(None, "writing")
         begin = time.perf_counter()
+        # before the result, which may replace the original
+        html = b""
+        if page is not None and isinstance(result, Result):  # not with a profile, which --html excludes
+            html = self._html(page, compiler, source, target, result)
         new_bytes: int | None = None
         remarks: list[str] = []
         kept: dict[str, int] = {}
@@ -185,6 +210,9 @@ class Job:
             self.reports[target] = report, reuse
             write = partial(write_result, result, target, request)
             new_bytes, remarks, kept = _write(run, target, report.libraries, write)
+        if self.html is not None:
+            publish.write(self.html, html)
+            remarks.append(f"wrote {self.html}, {human_bytes(len(html))}")
         seconds = time.perf_counter() - begin
         warnings = warnings_of(report, has_profile=request is not None)
         for text, hint in warnings:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         optimization,
         parameters,
         partitioning,
+        report_page,
         run_and_compare,
         specialization,
         training_step,
@@ -100,6 +101,7 @@ class Compiler(Environment):
     lineage = _method(lambda: module.optimization.lineage)
     verify = _method(lambda: module.run_and_compare.verify)
     compare = _method(lambda: module.run_and_compare.compare)
+    report = _method(lambda: module.report_page.report)
     run = _method(lambda: module.run_and_compare.run)
     try_out = _method(lambda: module.run_and_compare.try_out)
     record_profile = _method(lambda: module.specialization.record_profile)

@@ -18,8 +18,8 @@ from graphopt.cli.optimize_batch import Batch
 from graphopt.cli.optimize_job import Job
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.option_groups import tuning as tuning_group
-from graphopt.cli.options import shared_options
-from graphopt.cli.options.parameter_types import Writes
+from graphopt.cli.options import option_relations, shared_options
+from graphopt.cli.options.parameter_types import Writes, writes_file
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.report_file import report_of_one, reporting
 from graphopt.cli.views import optimization
@@ -33,6 +33,7 @@ graphopt optimize model.onnx -o out.onnx
 graphopt optimize a.onnx b.onnx -o folder/ --exact
 graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
+graphopt optimize model.onnx -o out.onnx --html report.html
 graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
 graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention/self/Softmax
 graphopt optimize model.onnx -o out.onnx --fuser native
@@ -65,6 +66,14 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
         help="Without -o: also replace a file that graphopt did not write.",
     ),
     shared_options.report_option,
+    option_relations.option(
+        "--html",
+        type=writes_file,
+        metavar="FILE.html",
+        excludes=("--profile",),
+        hint="graphopt report MODEL OTHER compares a model with a variant",
+        help="Also write a page that shows the optimization (docs/report.md).",
+    ),
 )
 @shared_options.output_options
 @shared_options.record_option
@@ -93,6 +102,7 @@ def command(
     dry_run: bool,
     force: bool,
     report_path: Path | None,
+    html: Path | None,
     dump_dir: Path | None,
     fresh_cache: bool,
     tuning: tuning_group.TuneValues,
@@ -126,6 +136,15 @@ def command(
         )
     run.invocation.watch([target for target in planned.targets if target is not None])
     check_file(report_path, [".json"])
+    check_file(html, [".html"])
+    if html is not None:
+        from graphopt.page.section import check_installed
+
+        if len(planned.sources) > 1:
+            raise UsageError(
+                "--html needs one model; several are given", hint="graphopt report MODEL writes its page"
+            )
+        check_installed()
     check_folder(dump_dir)
     native = run.options.get("pipeline") == "native"
     request = variants.specialization()
@@ -137,7 +156,7 @@ def command(
         weigh_each=bool(run.settings.cache or run.verbose or run.console.as_json),
         command=run.invocation.command,
     )
-    job = Job(run, extra, request, variants.bundle, dump_dir)
+    job = Job(run, extra, request, variants.bundle, dump_dir, html)
     if optimize_files.STDOUT in planned.targets:
         run.console.use_stderr()
         if native:

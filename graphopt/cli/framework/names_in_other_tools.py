@@ -67,7 +67,6 @@ COMMANDS: dict[str, str] = {
     "export-text": "convert",
     "visualize": "dump --format dot",
     "visualise": "dump --format dot",
-    "view": "dump --format dot",
     "draw": "dump --format dot",
     "plot": "dump --format dot",
     "graph": "dump --format dot",
