@@ -20,6 +20,7 @@ from graphopt.api import optimize as optimize
 from graphopt.api import partition as partition
 from graphopt.api import race_kernels as race_kernels
 from graphopt.api import record_profile as record_profile
+from graphopt.api import report as report
 from graphopt.api import run as run
 from graphopt.api import save as save
 from graphopt.api import specialize as specialize

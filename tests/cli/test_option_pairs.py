@@ -75,6 +75,7 @@ OPTIONS: dict[str, Sequence[str]] = {
     "--verify-each": ["--verify-each"],
     "--save-repro": ["--save-repro", "{folder}/repro"],
     "--dump-dir": ["--dump-dir", "{folder}/dump"],
+    "--html": ["--html", "{folder}/page.html"],
     "--input-shape": ["--input-shape", "x:2x4"],
     "--weights": ["--weights", "beside"],
 }

@@ -159,7 +159,7 @@ def test_weights_are_not_written_over(
     assert bytes_in(Path()) == before
 
 
-@pytest.mark.parametrize("option", ["-o", "--report", "--dump-dir", "--save-repro"])
+@pytest.mark.parametrize("option", ["-o", "--report", "--html", "--dump-dir", "--save-repro"])
 @pytest.mark.usefixtures("no_work")
 def test_no_path_is_empty(invoke: Invoke, small: Path, option: str) -> None:
     check(invoke("optimize", small, option, ""), 2, f"'{option}'", "it is empty")
@@ -276,10 +276,15 @@ def test_no_result_of_a_missing_model_is_announced(invoke: Invoke) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")
-@pytest.mark.parametrize("option", ["-o", "--report", "--dump-dir"])
+@pytest.mark.parametrize("option", ["-o", "--report", "--html", "--dump-dir"])
 @pytest.mark.usefixtures("no_work")
 def test_folders_that_refuse_files(invoke: Invoke, small: Path, option: str) -> None:
-    path = {"-o": "/proc/x.onnx", "--report": "/proc/x.json", "--dump-dir": "/proc/x"}[option]
+    path = {
+        "-o": "/proc/x.onnx",
+        "--report": "/proc/x.json",
+        "--html": "/proc/x.html",
+        "--dump-dir": "/proc/x",
+    }[option]
     check(invoke("optimize", small, option, path), 2, f"can't write {path}: ", "/proc")
 
 

@@ -280,6 +280,7 @@ def test_damaged_entries_are_rebuilt(optimize: Optimize, weights: Path, store: P
     ("words", "reason"),
     [
         (["--dump-dir", "dump"], "the option --dump-dir is given"),
+        (["--html", "page.html"], "the option --html is given"),
         (["--save-repro", "repro"], "the option --save-repro is given"),
         (["--verify-each"], "the option --verify-each is given"),
         (["--log", "dce"], "the setting log is given"),
