@@ -1,4 +1,4 @@
-"""Shared by all tests: the settings of hypothesis, `--update-golden`, and the choice of tests for `make test`."""
+"""Shared by all tests: the settings of hypothesis, `--update-golden`, `--screenshots`, and the choice of tests for `make test`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+    parser.addoption(
+        "--screenshots", action="store_true", help="write the pictures of the documentation anew"
+    )
 
 
 @pytest.fixture(scope="module")
