@@ -15,11 +15,26 @@
   const HEADER = 26; // of frames
   const HEIGHT = { 0: 40, 1: 52, 3: 30, 4: 30 };
   const WIDTH = [72, 200]; // of boxes: minimum and maximum
-  const CHARACTER = 6.9; // mean width of a character of labels
+  const FONT = '"Segoe UI", system-ui, -apple-system, "Liberation Sans", Roboto, sans-serif';
+  const HEAD = `600 12.5px ${FONT}`; // of the first line of a box
+  const LINE = `10.5px ${FONT}`; // of its second line
+  const rulers = new Map(); // font → {context, widths of texts}
 
-  function boxWidth(...texts) {
-    const longest = Math.max(...texts.map((text) => text.length));
-    return Math.min(WIDTH[1], Math.max(WIDTH[0], 26 + CHARACTER * longest));
+  /** The width of a text in pixels at scale 1. */
+  function textWidth(font, text) {
+    if (!rulers.has(font)) {
+      const context = document.createElement("canvas").getContext("2d");
+      context.font = font;
+      rulers.set(font, { context, widths: new Map() });
+    }
+    const { context, widths } = rulers.get(font);
+    if (!widths.has(text)) widths.set(text, context.measureText(text).width);
+    return widths.get(text);
+  }
+
+  function boxWidth(head, line = "") {
+    const longest = Math.max(textWidth(HEAD, head.slice(0, 40)), textWidth(LINE, line));
+    return Math.min(WIDTH[1], Math.max(WIDTH[0], 26 + longest));
   }
 
   /** Centres that keep the order and the distances of boxes of the given widths, close to `desired`. */
@@ -90,7 +105,7 @@
       let name = null;
       if (child < 0) ({ child, name } = graph.merged(-child));
       if (child >= 0) {
-        const width = boxWidth(graph.shortOp(child), graph.shortName(child).slice(0, 22));
+        const width = boxWidth(graph.shortOp(child), graph.shortName(child).slice(0, 26));
         return { kind: KIND.node, id: child, layer, x, sequence: child, width, height: HEIGHT[0] };
       }
       const scope = -child;
@@ -98,10 +113,10 @@
       const item = { kind: KIND.scope, id: scope, layer, x, name, nodes, sequence: graph.size + scope };
       if (this.expanded.has(scope)) {
         item.inner = this.contents(graph.data.scopes[scope].layout, false);
-        const width = Math.max(item.inner.width + 2 * PADDING, Math.min(360, 44 + CHARACTER * name.length));
+        const width = Math.max(item.inner.width + 2 * PADDING, Math.min(360, 44 + textWidth(HEAD, name.slice(0, 60))));
         return Object.assign(item, { kind: KIND.frame, width, height: item.inner.height + HEADER + 2 * PADDING });
       }
-      return Object.assign(item, { width: boxWidth(name, "000 nodes, 0 changed"), height: HEIGHT[1] });
+      return Object.assign(item, { width: boxWidth(`▸ ${name}`, "000 nodes, 0 changed"), height: HEIGHT[1] });
     }
 
     /** Add boxes of the inputs, in the layer above their first reader, and of the outputs, below their producer. */
@@ -182,6 +197,7 @@
     }
   }
 
+  page.canvasFonts = { family: FONT, head: HEAD, line: LINE };
   page.GraphLayout = GraphLayout;
   page.BOX = KIND;
   page.spread = spread;

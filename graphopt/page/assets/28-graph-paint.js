@@ -8,7 +8,7 @@
   const CURVES = 0.16; // scale from which edges are curves
   const MOTION = 5000; // edges that are drawn while the camera moves
   const FATE_MARKS = ["", "+", "=", "−", "⊂"]; // made, folded, removed, absorbed
-  const FONT = '"Segoe UI", system-ui, -apple-system, "Liberation Sans", Roboto, sans-serif';
+  const { family: FONT, head: HEAD, line: LINE } = page.canvasFonts;
   const cut = new Map(); // font, width and text → shortened text
 
   /** A text that fits the width. */
@@ -150,11 +150,11 @@
     const middle = box.x + box.w / 2 + (color ? 3 : 0);
     context.textAlign = "center";
     context.fillStyle = page.color("text");
-    context.font = `600 12.5px ${FONT}`;
+    context.font = HEAD;
     const two = name && name !== graph.shortOp(box.id);
     context.fillText(fitted(context, graph.shortOp(box.id), box.w - 18), middle, box.y + (two ? 17 : 24));
     if (two) {
-      context.font = `10.5px ${FONT}`;
+      context.font = LINE;
       context.fillStyle = page.color("muted");
       context.fillText(fitted(context, name, box.w - 18), middle, box.y + 31);
     }
@@ -175,9 +175,9 @@
     context.stroke();
     context.textAlign = "center";
     context.fillStyle = page.color("text");
-    context.font = `600 12.5px ${FONT}`;
+    context.font = HEAD;
     context.fillText(fitted(context, `▸ ${box.name}`, box.w - 16), box.x + box.w / 2, box.y + 17);
-    context.font = `10.5px ${FONT}`;
+    context.font = LINE;
     context.fillStyle = page.color("muted");
     const count = `${page.format.count(box.nodes)} nodes${changed ? `, ${page.format.count(changed)} changed` : ""}`;
     context.fillText(fitted(context, count, box.w - 16), box.x + box.w / 2, box.y + 32);
