@@ -121,7 +121,7 @@ def command(
     input. If IN does not run, a warning reports that the result is not verified; if inputs are given, this is
     an error.
     """
-    from graphopt.cli.files.check_output_paths import check_file, check_folder
+    from graphopt.cli.files.check_output_paths import check_file, check_folder, check_page
 
     if variants.bundle:
         planned = _plan_bundle(sources, output, dry_run=dry_run)
@@ -136,15 +136,11 @@ def command(
         )
     run.invocation.watch([target for target in planned.targets if target is not None])
     check_file(report_path, [".json"])
-    check_file(html, [".html"])
-    if html is not None:
-        from graphopt.page.section import check_installed
-
-        if len(planned.sources) > 1:
-            raise UsageError(
-                "--html needs one model; several are given", hint="graphopt report MODEL writes its page"
-            )
-        check_installed()
+    check_page(html)
+    if html is not None and len(planned.sources) > 1:
+        raise UsageError(
+            "--html needs one model; several are given", hint="graphopt report MODEL writes its page"
+        )
     check_folder(dump_dir)
     native = run.options.get("pipeline") == "native"
     request = variants.specialization()
