@@ -86,6 +86,7 @@ EXCLUDED = [
     {"--emit", "--single-file"},
     {"--emit", "--pin-shapes"},
     {"--no-verify", "--require-verified"},
+    *({name, "--html"} for name in ("--emit", "--single-file", "--pin-shapes")),  # these require --profile
 ]
 
 
