@@ -66,6 +66,13 @@ def test_a_page_of_two_models(invoke: Invoke, small: Path) -> None:
     assert data["makers"] and not data["stages"]
 
 
+def test_a_model_and_itself(invoke: Invoke, small: Path) -> None:
+    assert invoke("report", small, small, "-o", "page.html").status == 0
+    graphs = parsed(Path("page.html").read_bytes()).data["graphs"]
+    assert [graph["label"] for graph in graphs] == [str(small), f"{small} (OTHER)"]
+    assert [graph["nodes"]["fate"] for graph in graphs] == [[0, 0, 0]] * 2
+
+
 def test_the_page_of_two_models_has_the_same_bytes_in_two_runs(invoke: Invoke, small: Path) -> None:
     assert invoke("optimize", small, "-o", "result.onnx", "--provenance").status == 0
     pages = []

@@ -65,7 +65,8 @@ def command(
     target = output or model.with_name(f"{model.stem}.report.html")
     check_page(target)
     name = run.invocation.name_of
-    names = name(model), "result" if other is None else name(other)
+    second = "result" if other is None else name(other)
+    names = name(model), f"{second} (OTHER)" if other == model else second
     with run.console.progress(model.name) as advance:
         advance(None, "optimizing" if other is None else "comparing")
         source = page_source(run.compiler, model, other, names, run.invocation.command)
