@@ -67,6 +67,8 @@ class Browser:
         self._address = ""
         self._console: list[str] = []
         self._requests: list[str] = []
+        self._media = [("light", "")]
+        self._emulate()
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _OBSERVER})
 
     def open(self, page: Path | str, section: str = "") -> float:
@@ -127,20 +129,22 @@ class Browser:
 
     @contextmanager
     def media(self, scheme: Literal["light", "dark"] = "light", medium: str = "") -> Iterator[None]:
-        """Emulate a colour scheme and a medium such as ``print``."""
+        """Emulate a colour scheme, no animations, and a medium such as ``print``, within the context."""
+        self._media.append((scheme, medium))
+        self._emulate()
+        try:
+            yield
+        finally:
+            self._media.pop()
+            self._emulate()
+
+    def _emulate(self) -> None:
+        scheme, medium = self._media[-1]
         features = [
             {"name": "prefers-color-scheme", "value": scheme},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": medium, "features": features})
-        try:
-            yield
-        finally:
-            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-
-    def picture(self) -> bytes:
-        """The window as PNG."""
-        return self.driver.get_screenshot_as_png()
 
     def _read_logs(self) -> None:
         """Move errors and requests from the logs of the browser, which then forgets them."""

@@ -15,19 +15,13 @@ PageOf = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def _started_browser() -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
+    """A browser that all tests of a process share."""
     pytest.importorskip("selenium")
     if (name := browsers.missing_program()) is not None:
         pytest.skip(f"{name} is not installed (Debian packages chromium and chromium-driver)")
-    with browsers.started() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(_started_browser: Browser) -> Iterator[Browser]:
-    """A browser that all tests of a process share; it emulates light mode without animations."""
-    with _started_browser.media("light"):
-        yield _started_browser
+    with browsers.started() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

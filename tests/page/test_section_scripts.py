@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from graphopt.page.render import page_of
 from graphopt.page.section import PageSource
 from graphopt.training.loss_log import LossRecord
 from tests.model_testing import parse
+from tests.page.browser import Browser, Misconduct
 from tests.page.run_times import kernel_time, run_time
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 MODEL = "g (float[N] x) => (float[N] z) { [na] y = Exp(x)  [nb] z = Neg(y) }"
 
@@ -50,26 +48,6 @@ def _graph(id: Any, model: ir.Model) -> GraphData:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless browser that records its console."""
-    pytest.importorskip("selenium")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("the Debian packages chromium and chromium-driver are not installed")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    options = Options()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with all sections."""
     model, other = parse(MODEL), parse(MODEL.replace("Neg", "Abs"))
@@ -93,42 +71,58 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("section", "charts"), [("run-time", 8), ("tensors", 1), ("profiles", 1), ("training", 2)]
 )
-def test_sections_have_their_charts(browser: Any, page: Path, section: str, charts: int) -> None:
-    browser.get("about:blank")
-    browser.get(f"{page.as_uri()}#{section}")
-    assert (
-        browser.execute_script(f"return document.querySelectorAll('#section-{section} svg').length") == charts
-    )
-    assert browser.get_log("browser") == []
-    assert browser.execute_script("return document.querySelectorAll('img').length") == 0
+def test_sections_have_their_charts(browser: Browser, page: Path, section: str, charts: int) -> None:
+    browser.open(page, section)
+    assert browser.run(f"return document.querySelectorAll('#section-{section} svg').length") == charts
+    assert browser.misconduct() == Misconduct()
+    assert browser.run("return document.querySelectorAll('img').length") == 0
 
 
-def test_names_of_kernels_are_text(browser: Any, page: Path) -> None:
-    browser.get("about:blank")
-    browser.get(f"{page.as_uri()}#run-time")
-    texts = browser.execute_script(
+def test_names_of_kernels_are_text(browser: Browser, page: Path) -> None:
+    browser.open(page, "run-time")
+    texts = browser.run(
         "return [...document.querySelectorAll('#section-run-time .content tbody tr td:first-child')]"
         ".map((cell) => cell.textContent)"
     )
     assert texts.count(HOSTILE) == 2
 
 
-def test_tensors_can_be_filtered(browser: Any, page: Path) -> None:
-    browser.get("about:blank")
-    browser.get(f"{page.as_uri()}#tensors")
+def test_tensors_can_be_filtered(browser: Browser, page: Path) -> None:
+    browser.open(page, "tensors")
     count = "return document.querySelectorAll('#section-tensors .content tbody tr').length"
-    assert browser.execute_script(count) == 2
-    browser.find_element("css selector", "#section-tensors input").send_keys("departs")
-    assert browser.execute_script(count) == 1
+    assert browser.run(count) == 2
+    browser.driver.find_element("css selector", "#section-tensors input").send_keys("departs")
+    assert browser.run(count) == 1
 
 
-def test_nodes_have_the_colours_of_measurements(browser: Any, page: Path) -> None:
-    browser.get("about:blank")
-    browser.get(page.as_uri())
-    colours = browser.execute_script(
+def test_nodes_have_the_colours_of_measurements(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    colours = browser.run(
         "return ['time', 'share', 'error'].map((name) => [0, 1].map((node) => page.colorings.get(name).color(0, node)))"
     )
     time, share, error = colours
     assert time[0] == time[1] and time[0] is not None  # both have more than 5 % of the time
     assert share[0] == share[1] and share[0] is not None
     assert error[0] != error[1] and None not in error
+
+
+def test_all_charts_are_printed(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.run("return document.querySelectorAll('svg.chart').length") == 0
+    browser.driver.execute_cdp_cmd("Page.printToPDF", {})
+    with browser.media(medium="print"):
+        widths = browser.run(
+            "return [...document.querySelectorAll('svg.chart')].map((one) => one.getBoundingClientRect().width)"
+        )
+    assert len(widths) == 12 and min(widths) > 200
+    assert browser.misconduct() == Misconduct()
+
+
+def test_charts_are_stops_of_the_tab_key_with_titles(browser: Browser, page: Path) -> None:
+    browser.open(page, "run-time")
+    charts = browser.run(
+        "return [...document.querySelectorAll('#section-run-time svg.chart')]"
+        ".map((one) => [one.tabIndex, one.getAttribute('aria-label'), one.querySelectorAll('title').length])"
+    )
+    assert len(charts) == 8
+    assert all(index == 0 and label and titles for index, label, titles in charts)
