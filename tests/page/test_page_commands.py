@@ -56,6 +56,15 @@ def test_compare_writes_a_page(browser: Browser, model: Path, tmp_path: Path) ->
     assert browser.misconduct() == Misconduct()
 
 
+def test_optimize_writes_a_page_beside_the_result(browser: Browser, model: Path, tmp_path: Path) -> None:
+    result, page = tmp_path / "result.onnx", tmp_path / "optimize.html"
+    assert graphopt(tmp_path, "optimize", model, "-o", result, "--html", page) == 0
+    assert result.exists()
+    browser.open(page, "graph")
+    assert browser.run("return document.querySelectorAll('#stages .stage').length") > 3
+    assert browser.misconduct() == Misconduct()
+
+
 def test_report_of_two_models_writes_a_page(browser: Browser, model: Path, tmp_path: Path) -> None:
     result, page = tmp_path / "result.onnx", tmp_path / "report.html"
     assert graphopt(tmp_path, "optimize", model, "-o", result, "--provenance") == 0
