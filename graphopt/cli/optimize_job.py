@@ -104,6 +104,11 @@ class Job:
             source, target, self.run.settings, options, marks=marks, obstacle=obstacle
         )
 
+    def _recorder(self) -> PageRecorder:
+        from graphopt.compiler.report_page import PageRecorder
+
+        return PageRecorder()
+
     def _html(
         self, page: PageRecorder, compiler: Compiler, source: Path, target: Path | None, result: Result
     ) -> bytes:
@@ -165,7 +170,6 @@ class Job:
         from graphopt.cli.files.check_output_paths import check_representable, check_weights
         from graphopt.cli.option_groups.instruments import Progress, instruments
         from graphopt.compiler.optimization import Result
-        from graphopt.compiler.report_page import PageRecorder
 
         run, request = self.run, self.request
         more = OptimizeOptions(cache=False)  # the command itself uses the cache
@@ -174,7 +178,7 @@ class Job:
         if target is not None:
             check_representable(source, target)
             check_weights(source, target, run.settings.weights)
-        page = None if self.html is None else PageRecorder()
+        page = None if self.html is None else self._recorder()
         more["instruments"] = [
             *instruments(None if self.dump_dir is None else self.dump_dir / (folder or "")),
             *(() if page is None else page.instruments),

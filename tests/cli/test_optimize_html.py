@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,15 @@ def test_the_page_of_two_models_in_python(small: Path) -> None:
     assert pages[0] == pages[1]
     data = parsed(pages[0]).data
     assert data["makers"] and not data["stages"]
+
+
+def test_pages_are_not_imported_without_the_option(small: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from graphopt.cli.main import main; "
+        "status = main(sys.argv[1:], {'GRAPHOPT_CACHE': 'false'}); "
+        "print([name for name in sys.modules if name.startswith(('graphopt.page', 'jinja2', 'fast_sug'))]); "
+        "sys.exit(int(status))"
+    )
+    words = ["optimize", str(small), "-o", str(tmp_path / "out.onnx"), "-q", "--no-verify"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
