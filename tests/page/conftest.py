@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,13 @@ def browser() -> Iterator[Browser]:
     pytest.importorskip("selenium")
     if (name := browsers.missing_program()) is not None:
         pytest.skip(f"{name} is not installed (Debian packages chromium and chromium-driver)")
-    with browsers.started() as started:
+    from selenium.common.exceptions import WebDriverException
+
+    with contextlib.ExitStack() as stack:
+        try:
+            started = stack.enter_context(browsers.started())
+        except WebDriverException as error:  # such as a container without the system calls of its sandbox
+            pytest.skip(f"Chromium does not start: {error.msg}")
         yield started
 
 
