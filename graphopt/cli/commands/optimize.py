@@ -72,7 +72,7 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
         metavar="FILE.html",
         excludes=("--profile",),
         hint="graphopt report MODEL OTHER compares a model with a variant",
-        help="Also write a page that shows the optimization (docs/report.md).",
+        help=shared_options.HTML_HELP,
     ),
 )
 @shared_options.output_options

@@ -175,10 +175,11 @@ report_option = click.option(
     help="Also write the report to this file.",
 )
 
+#: The help of ``--html`` in all commands.
+HTML_HELP = "Also write a page with the results."
+
 #: ``--html`` of commands that describe their results by a page.
-html_option = click.option(
-    "--html", type=writes_file, metavar="FILE.html", help="Also write a page with the results."
-)
+html_option = click.option("--html", type=writes_file, metavar="FILE.html", help=HTML_HELP)
 
 #: ``--log`` of commands that have no other options of this kind.
 log_options = group("Watching", log_option)
