@@ -168,6 +168,7 @@ def started() -> Iterator[Browser]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options, ChromeService(shutil.which(PROGRAMS[1])))
+    driver.set_script_timeout(PATIENCE)
     try:
         yield Browser(driver)
     finally:

@@ -42,7 +42,6 @@ def test_the_page_is_not_larger_than_its_nodes_require(page: Path) -> None:
 
 
 def test_the_graph_is_soon_interactive(browser: Browser, page: Path) -> None:
-    browser.driver.set_script_timeout(60)
     browser.open(page, "graph")
     milliseconds = browser.driver.execute_async_script(PAINTED)
     print(f"{page.stem}: interactive after {milliseconds:.0f} ms, {page.stat().st_size:,} bytes")

@@ -17,6 +17,11 @@ import pytest
 from tests.page.browser import Browser, Misconduct
 from zoo import SAMPLES
 
+#: Runs graphopt with Ctrl-C, which processes in the background of a shell ignore, and so do their children.
+_INTERRUPTIBLE = """import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("graphopt", run_name="__main__")"""
+
 
 def _environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -32,7 +37,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(model: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running ``graphopt view``, and its address."""
-    words = [sys.executable, "-m", "graphopt", "view", str(model)]
+    words = [sys.executable, "-c", _INTERRUPTIBLE, "view", str(model)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=_environment(tmp_path)) as process:
         try:
             assert process.stdout is not None
