@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimized
+from graphopt.compiler.verify_bundle import bundle_of
 from graphopt.context import Options, context_for
 from graphopt.instrument.lineage import Lineage, Recorder
 from graphopt.model_arguments import ModelLike, copy
@@ -23,7 +25,12 @@ from graphopt.page.section import PageSource, check_installed
 from graphopt.page.stage_recorder import StageRecorder
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.placement.predict import predict
+from graphopt.specialization.bundle.names import GENERAL_NAME
 from graphopt.util.argument_checks import checked
+
+if TYPE_CHECKING:
+    from graphopt.executor.executor import Executor
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
 
 _Id = Literal["original", "optimized"]
 
@@ -81,7 +88,9 @@ class PageRecorder:
 def report(
     env: Environment,
     model: ModelLike,
-    other: ModelLike | None = None,
+    other: ModelLike | Bundle | None = None,
+    *,
+    executor: Executor | None = None,
     **options: Unpack[OptimizeOptions],
 ) -> bytes:
     """A page in HTML that shows an optimization: both graphs, their relations, the passes, and the verdict.
@@ -93,20 +102,25 @@ def report(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         other: a result of ``model``, which is then not optimized; nodes are related by the lineage that
-            ``optimize(provenance=True)`` recorded, or else by their names.
+            ``optimize(provenance=True)`` recorded, or else by their names. Of a bundle, the page shows the
+            general model and the variants.
+        executor: an executor of the model, whose plans, hits and misses are shown, too.
         options: as for :func:`optimize`.
 
     Raises:
         UsageError: a package of the extra ``report`` is not installed.
         GraphoptError: as for :func:`optimize`.
     """
-    return page_of(page_source(env.having(options), model, other))
+    source = page_source(env.having(options), model, other)
+    if executor is not None:
+        source = replace(source, executor_state=executor.debug_state())
+    return page_of(source)
 
 
 def page_source(
     env: Environment,
     model: ModelLike,
-    other: ModelLike | None = None,
+    other: ModelLike | Bundle | None = None,
     labels: tuple[str, str] = ("original", "result"),
     command: Sequence[str] = (),
 ) -> PageSource:
@@ -117,7 +131,8 @@ def page_source(
         recorder = PageRecorder()
         env = env.having({"instruments": (*env.options["instruments"], *recorder.instruments)})
         return recorder.source(env, original, optimized(env, copy(original)), labels, command)
-    result = env.load(other)
+    bundle = bundle_of(env, other)
+    result = env.load(cast(ModelLike, other)) if bundle is None else bundle.model(GENERAL_NAME)
     lineage = Lineage.read(result)
     before = _graph(env, original, "original", labels[0])
     after = _graph(
@@ -129,7 +144,13 @@ def page_source(
     else:
         relate_by_name(before, after)
     return PageSource(
-        " and ".join(labels), shlex.join(command), (original, result), (before, after), makers, names=labels
+        " and ".join(labels),
+        shlex.join(command),
+        (original, result),
+        (before, after),
+        makers,
+        bundle=bundle,
+        names=labels,
     )
 
 

@@ -52,8 +52,9 @@ def command(
 
     Optimizes MODEL, without writing the result, and shows both graphs in one HTML file that needs no network:
     the nodes by the rules that replaced them, each pass with its changes, types, statistics of constants, and
-    the reasons why nodes were not rewritten. With OTHER, compares both models without optimizing; nodes are
-    related by the lineage that optimize --provenance records, or by names. Requires the extra report.
+    the reasons why nodes were not rewritten. With OTHER, a model or a bundle of MODEL, compares both without
+    optimizing; nodes are related by the lineage that optimize --provenance records, or by names. Requires the
+    extra report.
     """
     from graphopt import publish
     from graphopt.cli.files.check_output_paths import check_page

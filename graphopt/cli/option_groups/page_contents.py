@@ -1,4 +1,4 @@
-"""Options of further contents of the report page: run time, and the losses of a training."""
+"""Options of further contents of the report page: run time, a profile, and the losses of a training."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class PageContents:
     seconds: float | None
     threads: int | None
     losses: Path | None
+    show_profile: Path | None
 
     def measured(self, run: Run, models: Mapping[str, ir.Model], inputs: InputOptions) -> dict[str, Any]:
         """The fields of :class:`graphopt.page.section.PageSource` with these contents.
@@ -36,16 +37,19 @@ class PageContents:
             inputs: the inputs of timed runs.
 
         Raises:
-            UsageError: the inputs do not fit the original, or the file of losses can't be read.
+            UsageError: the inputs do not fit the original, or a file can't be read.
             RuntimeFailure: the original does not run.
         """
         from graphopt.compiler.run_time import measure_runs
+        from graphopt.profile import Profile
         from graphopt.timing.alternating_runs import RaceLimits
         from graphopt.training.loss_log import read_losses
 
         found: dict[str, Any] = {}
         if self.losses is not None:
             found["losses"] = read_losses(self.losses)
+        if self.show_profile is not None:
+            found["profile"] = Profile.read(self.show_profile)
         if self.bench:
             limits = RaceLimits(seconds=_SECONDS if self.seconds is None else self.seconds)
             with run.console.progress("timing") as advance:
@@ -77,5 +81,11 @@ page_options = shared_options.values_of(
         type=reads_data,
         metavar="FILE.jsonl",
         help="Also draw the losses that graphopt.LossLog recorded.",
+    ),
+    click.option(
+        "--show-profile",
+        type=reads_data,
+        metavar="FILE.json",
+        help="Also show the values that `graphopt profile` recorded.",
     ),
 )
