@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphopt.cli.output.console import Advance
     from graphopt.compiler import Compiler
     from graphopt.compiler.optimization import Result
-    from graphopt.compiler.report_page import PageRecorder
+    from graphopt.compiler.page_source import PageRecorder
     from graphopt.result_cache.stored_result import StoredReport, StoredResult
     from graphopt.specialization.build_variants import Specialization
 
@@ -105,7 +105,7 @@ class Job:
         )
 
     def _recorder(self) -> PageRecorder:
-        from graphopt.compiler.report_page import PageRecorder
+        from graphopt.compiler.page_source import PageRecorder
 
         return PageRecorder()
 

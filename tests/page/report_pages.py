@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.report_page import page_source
+from graphopt.compiler.page_source import page_source
 from graphopt.page.render import page_of
 from zoo import SAMPLES
 

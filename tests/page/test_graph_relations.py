@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 from graphopt.compiler import Compiler
-from graphopt.compiler.report_page import page_source
+from graphopt.compiler.page_source import page_source
 from graphopt.context import Refusal
 from graphopt.page.page_data import Fate, GraphData
 from graphopt.page.refusal_recorder import RefusalRecorder

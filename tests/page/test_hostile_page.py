@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.report_page import page_source
+from graphopt.compiler.page_source import page_source
 from graphopt.page.render import page_of
 from graphopt.page.section import PageSource
 from tests.page.browser import Browser, Misconduct

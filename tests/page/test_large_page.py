@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.report_page import view_source
+from graphopt.compiler.page_source import view_source
 from graphopt.page.render import page_of
 from tests.page.browser import Browser, Misconduct
 from tests.page.graph_section import GraphSection

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from graphopt.compiler import Compiler
-from graphopt.compiler.report_page import page_source
+from graphopt.compiler.page_source import page_source
 from graphopt.page.render import page_of
 from tests.page.large_models import large_model
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from graphopt.compiler import Compiler
-from graphopt.compiler.report_page import page_source
+from graphopt.compiler.page_source import page_source
 from graphopt.page.page_data import Fate, GraphData
 from graphopt.page.section import PageSource
 from tests.page.report_pages import MODELS

@@ -120,7 +120,7 @@ def command(
         )
     files = []
     if html is not None:
-        from graphopt.compiler.report_page import page_source
+        from graphopt.compiler.page_source import page_source
         from graphopt.page.render import page_of
 
         source = page_source(

@@ -58,7 +58,7 @@ def command(
     """
     from graphopt import publish
     from graphopt.cli.files.check_output_paths import check_page
-    from graphopt.compiler.report_page import page_source
+    from graphopt.compiler.page_source import page_source
     from graphopt.page.render import page_of
 
     if output is None and model == run.invocation.stdin:

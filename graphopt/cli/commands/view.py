@@ -38,7 +38,7 @@ def command(run: Run, model: Path, opens: bool, port: int) -> Output:
     other users and other pages can't read the model. graphopt report writes the page of an optimization to a
     file. Requires the extra report.
     """
-    from graphopt.compiler.report_page import view_source
+    from graphopt.compiler.page_source import view_source
     from graphopt.page.page_server import PageServer
     from graphopt.page.render import page_of
 
