@@ -86,7 +86,7 @@ def page_source(
     labels: tuple[str, str] = ("original", "result"),
     command: Sequence[str] = (),
 ) -> PageSource:
-    """The contents of the page of :func:`graphopt.report`; further arguments are those of :class:`PageRecorder`."""
+    """The contents of a page of one or two models; further arguments are those of :class:`PageRecorder`."""
     check_installed()
     original = env.load(model)
     if other is None:
