@@ -7,6 +7,8 @@ import sys
 
 
 def test_other_operations_import_no_pages() -> None:
-    code = "import sys, graphopt.api; print([name for name in sys.modules if name.startswith('graphopt.page')])"
+    code = (
+        "import sys, graphopt.api; print([name for name in sys.modules if name.startswith('graphopt.page')])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
