@@ -103,3 +103,17 @@ def test_keys_step_through_the_stages(browser: Browser, page_of: PageOf) -> None
     browser.press(Keys.ESCAPE)
     assert browser.run(TITLE) == f"{len(stages)} passes"
     assert browser.misconduct() == Misconduct()
+
+
+def test_a_stage_brings_its_nodes_into_view(browser: Browser, page_of: PageOf) -> None:
+    GraphSection(browser, page_of("transformer"))
+    names = "page.payload.stages.findIndex((stage) => stage.removed.some((name) => page.nodeByName(0, name) >= 0))"
+    stage = browser.run(f"return {names}")
+    browser.run("[...document.querySelectorAll('.time-line .stage')][arguments[0]].click()", stage)
+    inside = """
+      const nodes = page.payload.stages[arguments[0]].removed.map((name) => page.nodeByName(0, name));
+      const canvas = document.querySelector("#graph-canvas-0");
+      return nodes.filter((node) => node >= 0).map((node) => page.pointOf(0, node)).some(
+        (point) => point && point[0] > 0 && point[1] > 0 && point[0] < canvas.clientWidth && point[1] < canvas.clientHeight);
+    """
+    assert browser.wait(inside, stage)

@@ -212,6 +212,17 @@
       this.moveTo(scale, [this.width / 2 - (box.x + box.w / 2) * scale, this.height * 0.45 - (box.y + height / 2) * scale]);
     }
 
+    /** Bring one of the boxes of nodes into view, unless one is visible. */
+    revealAny(nodes) {
+      const boxes = nodes.map((node) => this.boxOf({ node })).filter((index) => index >= 0);
+      const [left, top, right, bottom] = this.width ? this.visible() : [0, 0, 0, 0];
+      const isVisible = (index) => {
+        const box = this.layout.boxes[index];
+        return box.x < right && box.x + box.w > left && box.y < bottom && box.y + box.h > top;
+      };
+      if (boxes.length && !boxes.some(isVisible)) this.reveal(boxes[0]);
+    }
+
     /** Expand the scopes around a node or value, such that it has a box of its own. */
     expandTo(item) {
       if (this.flat) return;

@@ -71,7 +71,7 @@
             role: "option", id: `match-${rows.length}`, "aria-selected": "false", onclick: () => select(position, node), title: graph.nodeName(node),
           }, [
             page.el("span", { class: "result-op", text: graph.op(node) }), page.el("span", { class: "result-name", text: graph.nodeName(node) }),
-            page.graphs.length > 1 ? page.el("span", { class: "result-graph", text: graph.label }) : null,
+            page.graphs.length > 1 ? page.el("span", { class: "result-graph", text: graph.data.id === "original" ? "original" : "result" }) : null,
           ]));
         }
       });

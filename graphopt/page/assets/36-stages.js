@@ -59,8 +59,12 @@
       bars.forEach((bar, position) => bar.setAttribute("aria-selected", String(position === current)));
       const stage = stages[current];
       const indexes = (position, names) => (page.graphs[position] ? names.map((name) => page.nodeByName(position, name)).filter((node) => node >= 0) : []);
-      page.highlight(0, stage ? indexes(0, stage.removed) : [], "removed");
-      page.highlight(page.graphs.length - 1, stage ? indexes(page.graphs.length - 1, stage.added.map(([name]) => name)) : [], "made");
+      const last = page.graphs.length - 1;
+      const outlined = [[0, "removed", stage ? indexes(0, stage.removed) : []], [last, "made", stage ? indexes(last, stage.added.map(([name]) => name)) : []]];
+      for (const [position, className, nodes] of outlined) {
+        page.highlight(position, nodes, className);
+        page.reveal(position, nodes);
+      }
       previous.disabled = current < 0;
       next.disabled = current === stages.length - 1;
       title.textContent = stage

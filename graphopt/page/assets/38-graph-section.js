@@ -29,6 +29,9 @@
     whenReady(() => views[position] && views[position].highlight(nodes, className));
   };
 
+  /** Bring one of the nodes of a graph into view, unless one is visible. */
+  page.reveal = (position, nodes) => whenReady(() => views[position] && views[position].revealAny(nodes));
+
   function itemOf(target) {
     if (!target) return null;
     if (target.node !== undefined) return { node: target.node };
