@@ -4,6 +4,7 @@
  */
 (() => {
   const GRAPH_INPUT = -2;
+  const DOMINANT = 0.8; // share of nodes above which a scope is opened at first
   const VALUE_KINDS = ["value", "input", "initializer", "output"];
   const FATES = ["unchanged", "made", "folded", "removed", "absorbed"];
 
@@ -117,6 +118,19 @@
       return this.data.ops[this.data.nodes.op[node]];
     }
 
+    /** The scopes that contain most of the nodes of the scope around them, from outside, which a first view opens. */
+    dominantScopes() {
+      const found = new Set();
+      for (let scope = 0; ;) {
+        const share = this.nodesOf(scope).length * DOMINANT;
+        const inner = this.data.scopes[scope].layout.child.filter((child) => child < 0).map((child) => -child);
+        const next = inner.find((child) => this.nodesOf(child).length > share);
+        if (next === undefined) return found;
+        found.add(next);
+        scope = next;
+      }
+    }
+
     /** The operator without its domain. */
     shortOp(node) {
       return this.op(node).split("::").at(-1);
@@ -129,6 +143,7 @@
     /** The last component of a node's name, or nothing where it only repeats the operator. */
     shortName(node) {
       const name = this.data.nodes.name[node] || "";
+      if (name.endsWith(")")) return name; // an operator and its first output, for a node without a name
       return name.split(/[/.]/).filter(Boolean).at(-1) || "";
     }
 

@@ -105,7 +105,8 @@
       let name = null;
       if (child < 0) ({ child, name } = graph.merged(-child));
       if (child >= 0) {
-        const width = boxWidth(graph.shortOp(child), graph.shortName(child).slice(0, 26));
+        const mark = graph.data.nodes.fate[child] ? "  +" : ""; // room for the mark on both sides
+        const width = boxWidth(`${mark}${graph.shortOp(child)}${mark}`, graph.shortName(child).slice(0, 26));
         return { kind: KIND.node, id: child, layer, x, sequence: child, width, height: HEIGHT[0] };
       }
       const scope = -child;
@@ -116,7 +117,7 @@
         const width = Math.max(item.inner.width + 2 * PADDING, Math.min(360, 44 + textWidth(HEAD, name.slice(0, 60))));
         return Object.assign(item, { kind: KIND.frame, width, height: item.inner.height + HEADER + 2 * PADDING });
       }
-      return Object.assign(item, { width: boxWidth(`▸ ${name}`, "000 nodes, 0 changed"), height: HEIGHT[1] });
+      return Object.assign(item, { width: boxWidth(`▸ ${name}`, `${page.format.count(nodes)} nodes, ${page.format.count(nodes)} changed`), height: HEIGHT[1] });
     }
 
     /** Add boxes of the inputs, in the layer above their first reader, and of the outputs, below their producer. */

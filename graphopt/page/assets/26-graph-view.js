@@ -33,7 +33,7 @@
       this.highlights = new Map(); // class name → set of nodes
       this.dimmed = false;
       this.flat = graph.size <= FLAT_LIMIT || graph.data.scopes.length < 2;
-      this.expanded = new Set();
+      this.expanded = this.flat ? new Set() : graph.dominantScopes();
       this.hasBeenFitted = false;
       this.relayout();
       page.attachInput(this);

@@ -115,7 +115,7 @@
 
   page.section("graph", (element) => {
     const body = page.el("div", { class: "details-body", "aria-live": "polite" });
-    const hint = "Select a node, an edge or a scope. Double-click a scope to expand it; drag to move; Ctrl and the wheel zoom.";
+    const hint = "Select a node, an edge or a scope. Double-click a scope to expand it; drag to move; Ctrl and the wheel zoom. Keys: arrows follow edges, + and − zoom, 0 shows all, / searches.";
     showDetails = (position, item) => {
       const graph = page.graphs[position];
       const toggle = () => views[position].toggle(item.scope);
