@@ -34,6 +34,7 @@ def relate_by_lineage(original: GraphData, result: GraphData, lineage: Lineage) 
         steps = lineage.rewrites.get(name, ()) or steps
         if fate is not Fate.UNCHANGED and steps:
             original.nodes.by[index] = _maker(makers, steps)
+    _drop_notes_of_makers(original, list(makers))
     return list(makers)
 
 
@@ -84,6 +85,15 @@ def _is_same(original: GraphData, result: GraphData, sources: Mapping[str, int],
         and one.attributes[source] == other.attributes[index]
         and len(one.inputs[source]) == len(other.inputs[index])
     )
+
+
+def _drop_notes_of_makers(original: GraphData, makers: Sequence[str]) -> None:
+    """Drop the refusals of the rule that replaced a node: it applied from another node, or in a later round."""
+    nodes = original.nodes
+    for index, by in enumerate(nodes.by):
+        notes = nodes.notes[index]
+        if by >= 0 and notes is not None:
+            nodes.notes[index] = [note for note in notes if not note.startswith(f"{makers[by]}: ")] or None
 
 
 def _relate(original: GraphData, result: GraphData, source: int, index: int) -> None:

@@ -133,3 +133,20 @@ def test_refusals_of_a_run_are_in_the_page() -> None:
     notes = source.graphs[0].nodes.notes
     assert notes[0] is None
     assert "mul-into-conv: the weight is not constant, or the scaled one loses digits" in (notes[1] or ())
+
+
+def test_the_rule_that_replaced_a_node_is_not_among_its_refusals() -> None:
+    source = _source(
+        onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        gelu (float[2, 4] x) => (float[2, 4] y) <float half = {0.5}, float one = {1}, float root = {1.4142135}> {
+          [scaled] a = Div(x, root)
+          [erf] b = Erf(a)
+          [sum] c = Add(b, one)
+          [product] d = Mul(x, c)
+          [last] y = Mul(d, half)
+        }""")
+    )
+    nodes = source.graphs[0].nodes
+    assert source.makers[nodes.by[3]] == "gelu"
+    assert not [note for notes in nodes.notes for note in notes or () if note.startswith("gelu: ")]

@@ -82,7 +82,7 @@
       block("Inputs", nodes.inputs[node].length ? [row("reads", list(nodes.inputs[node], (value) => valueLink(graph, value)))] : []),
       block("Outputs", nodes.outputs[node].length ? [row("computes", list(nodes.outputs[node], (value) => valueLink(graph, value)))] : []),
       lineage(graph, node),
-      block("Not rewritten", (nodes.notes[node] || []).map((note) => row("reason", note))),
+      block("Not applied", (nodes.notes[node] || []).map((note) => row("reason", note))),
       block("Neighbours", [
         row("before", list(graph.neighbours(node, true), (index) => nodeLink(graph, index))),
         row("after", list(graph.neighbours(node, false), (index) => nodeLink(graph, index))),
