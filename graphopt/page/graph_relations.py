@@ -88,7 +88,7 @@ def _is_same(original: GraphData, result: GraphData, sources: Mapping[str, int],
 
 
 def _drop_notes_of_makers(original: GraphData, makers: Sequence[str]) -> None:
-    """Drop the refusals of the rule that replaced a node: it applied from another node, or in a later round."""
+    """Drop the refusals of the rule that replaced a node: it applied from another node, or later."""
     nodes = original.nodes
     for index, by in enumerate(nodes.by):
         notes = nodes.notes[index]

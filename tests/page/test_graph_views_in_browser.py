@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.page_source import page_source
+from graphopt.page.render import page_of as rendered
 from tests.page.browser import Browser, Misconduct
 from tests.page.conftest import PageOf
 from tests.page.graph_section import GraphSection
+from zoo import SAMPLES
 
 
 def test_scopes_expand_and_collapse(browser: Browser, page_of: PageOf) -> None:
@@ -123,3 +129,25 @@ def test_selection_is_outlined_in_both_graphs(browser: Browser, page_of: PageOf)
     browser.run("page.select({graph: 0, node: arguments[0]})", node)
     assert section.picture(0) != before[0] and section.picture(1) != before[1]
     assert browser.misconduct() == Misconduct()
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (("models/net.onnx", "result"), ["net.onnx", "result"]),
+        (("old/v1/net.onnx", "new/v1/net.onnx"), ["old/v1/net.onnx", "new/v1/net.onnx"]),
+        (("a/old/net.onnx", "a/new/net.onnx"), ["old/net.onnx", "new/net.onnx"]),
+    ],
+)
+def test_models_have_the_shortest_names_that_tell_them_apart(
+    browser: Browser, tmp_path: Path, labels: tuple[str, str], shown: list[str]
+) -> None:
+    page = tmp_path / "page.html"
+    model = SAMPLES["cnn"].build()
+    page.write_bytes(rendered(page_source(Environment(), model, model, labels)))
+    section = GraphSection(browser, page)
+    names = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+    assert browser.run(names, ".graph-label strong") == shown
+    assert browser.run(names, "#sides option") == ["side by side", *shown]
+    browser.run("page.select({graph: 0, node: 0})")
+    assert section.rows("graph") == [labels[0]]

@@ -8,11 +8,23 @@
   const VALUE_KINDS = ["value", "input", "initializer", "output"];
   const FATES = ["unchanged", "made", "folded", "removed", "absorbed"];
 
+  /** The last components of paths in `labels`, as many as tell them apart. */
+  function shortened(labels) {
+    const paths = labels.map((label) => label.split(/[\\/]/));
+    const longest = Math.max(...paths.map((path) => path.length));
+    for (let kept = 1; kept < longest; kept += 1) {
+      const found = paths.map((path) => path.slice(-kept).join("/"));
+      if (new Set(found).size === found.length) return found;
+    }
+    return labels;
+  }
+
   class GraphIndex {
     constructor(data, position) {
       this.data = data;
       this.position = position; // in payload.graphs
       this.label = data.label;
+      this.shortLabel = shortened(page.payload.graphs.map((graph) => graph.label))[position];
       this.size = data.nodes.op.length;
       this.relate();
       this.nest();

@@ -22,7 +22,7 @@
       this.minimap = new page.Minimap(this);
       this.element = page.el("div", { class: "graph-view" }, [
         page.el("div", { class: "graph-label" }, [
-          page.el("strong", { text: graph.label }), page.el("span", { text: ` ${page.format.count(graph.size)} nodes` }),
+          page.el("strong", { text: graph.shortLabel }), page.el("span", { text: ` ${page.format.count(graph.size)} nodes` }),
         ]),
         this.canvas, this.minimap.canvas,
       ]);

@@ -54,7 +54,7 @@
     });
     const count = page.el("p", { class: "search-count", role: "status" });
     const list = page.el("ul", { id: "search-results", class: "results", role: "listbox", "aria-label": "Matches" });
-    const help = page.el("p", { class: "hint", text: "All words must match. Limit a word to a field by name: op: value: rule: or type:, for example op:conv rule:fuse." });
+    const help = page.el("p", { class: "hint", text: "Search: all words must match. Limit a word to a field by name: op: value: rule: or type:, for example op:conv rule:fuse." });
     let active = -1;
 
     function run() {

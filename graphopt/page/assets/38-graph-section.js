@@ -105,7 +105,7 @@
 
   function sidesControl(area) {
     if (page.graphs.length < 2) return null;
-    const choices = [["both", "side by side"], ...page.graphs.map((graph, index) => [String(index), graph.label])];
+    const choices = [["both", "side by side"], ...page.graphs.map((graph, index) => [String(index), graph.shortLabel])];
     const select = page.el("select", { id: "sides", onchange: () => {
       area.dataset.sides = select.value;
       views.forEach((view, index) => { view.element.hidden = select.value !== "both" && select.value !== String(index); });
