@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphopt.page.section import from_template
@@ -48,9 +48,14 @@ def _plain(block: Block) -> dict[str, Any]:
     if isinstance(block, Table):
         return {
             "head": _cells(block.columns, block.align) if any(block.columns) else [],
-            "rows": [_cells(row, block.align) for row in block.rows],
+            "rows": [_cells(_padded(row, len(block.align)), block.align) for row in block.rows],
         }
     return {"text": block.strip(), "tone": block.tone if isinstance(block, Line) else "plain"}
+
+
+def _padded(row: Sequence[str], width: int) -> list[str]:
+    """A row with a cell for each column, so that its line has the width of the table."""
+    return [*row, *[""] * (width - len(row))]
 
 
 def _cells(cells: Iterable[str], align: str) -> list[tuple[str, str]]:

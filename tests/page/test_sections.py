@@ -11,10 +11,12 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.page_source import page_source
 from graphopt.compiler.run_time import measure_runs
 from graphopt.inputs.feeds import InputOptions
 from graphopt.ort.devices import parse_device
 from graphopt.page import run_time as module
+from graphopt.page.block_html import html_of_blocks
 from graphopt.page.page_data import GraphData, NodeColumns, Scope, ValueColumns
 from graphopt.page.render import page_of
 from graphopt.page.run_time_data import NodeIndex, curve, distribution, flame, share_of_nodes, time_of_nodes
@@ -28,9 +30,11 @@ from graphopt.timing.memory_over_time import MemoryStep
 from graphopt.timing.roofline import KernelTime
 from graphopt.training.loss_log import LossRecord
 from graphopt.util.disk_store import Store
+from graphopt.util.text_tables import Table
 from tests.model_testing import parse
 from tests.page.page_parser import parsed
 from tests.page.run_times import kernel_time, run_time
+from zoo import SAMPLES
 
 PEAKS = Peaks({"float": Peak.of([100e9])}, Peak.of([10e9]))
 HOSTILE = "</script><script>alert(1)</script>"
@@ -238,3 +242,26 @@ def test_losses_have_a_section_with_a_bounded_curve() -> None:
 
 def test_sections_without_contents_are_absent() -> None:
     assert sections_of(PageSource("empty")) == []
+
+
+def test_rows_of_tables_have_a_cell_for_each_column() -> None:
+    table = Table(["", "original", "result", ""], "<>><")
+    table.add("nodes", 3, 2)
+    table.add("Add", 1, 0, "cse")
+    html = html_of_blocks([table])
+    assert [row.count("<td") for row in html.split("<tr>")[2:]] == [4, 4]
+
+
+def test_the_summary_lists_all_refusals_and_only_recorded_figures() -> None:
+    source = page_source(Environment(), SAMPLES["transformer"].build(), labels=("model", "result"))
+    assert source.report is not None
+    page = parsed(page_of(source))
+    texts = [one.text for one in page.all("p")]
+    refusals = [
+        f"left alone {one.count} × {one.rule}: {one.reason} (such as {one.example})"
+        for one in source.report.refusals
+    ]
+    assert refusals and set(refusals) <= set(texts)
+    assert not any("-vv" in text for text in texts)
+    heads = [one.text for one in page.all("th")]
+    assert "pass" in heads and "weights" not in heads

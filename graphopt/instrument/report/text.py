@@ -183,12 +183,14 @@ def table(report: Report) -> Table:
 
 def passes_table(report: Report) -> Table:
     """Each run of a pass: its time, the figures after it, and its changes."""
-    table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
+    weighed = bool(report.weight_bytes)
+    heads = ["", "pass", "time", "nodes", *["weights"] * weighed, "changes"]
+    table = Table(heads, "><>>" + ">" * weighed + "<")
     for record in report.passes:
         weights = report.weight_bytes.get(record.index)
-        size = "" if weights is None else human_bytes(weights)
+        size = ["" if weights is None else human_bytes(weights)] * weighed
         seconds, nodes = human_seconds(record.seconds), f"{record.nodes:,}"
-        table.add(record.index, record.name, seconds, nodes, size, record.describe(4))
+        table.add(record.index, record.name, seconds, nodes, *size, record.describe(4))
     return table
 
 

@@ -71,7 +71,7 @@
       const found = tensors.name.map((_, index) => index).filter((index) => !text
         || [tensors.name[index], tensors.node[index] || "", tensors.type[index], state(index)].some((one) => one.toLowerCase().includes(text)));
       body.replaceChildren(...found.slice(0, LISTED).map((index) => page.el("tr", { class: state(index) }, [
-        page.el("td", { class: "text", text: state(index) }),
+        page.el("td", { class: "state", text: state(index) }),
         page.el("td", { class: "text" }, [named(index)]),
         page.el("td", { class: "text", text: tensors.type[index] }),
         page.el("td", { class: "text", text: tensors.node[index] || "" }),

@@ -26,7 +26,7 @@ def build(source: PageSource) -> Section | None:
 def _blocks(source: PageSource) -> Iterator[Block]:
     if source.report is not None:
         yield Line(source.report.headline(), "title")
-        yield from source.report.blocks(1)
+        yield from source.report.blocks(2)  # a page has no -vv
     else:
         yield _operators(source)
     if source.command:
