@@ -58,7 +58,12 @@ def test_a_page_with_the_runs(
     done = invoke("bench", small, *BRIEFLY, "--input-shape", "x:2x4", "--html", path)
     assert done.status == 0, done.err
     assert f"wrote     {path}" in done.err
-    data = parsed(path.read_bytes()).data["sections"]["run-time"]
+    page = parsed(path.read_bytes())
+    assert page.data["title"] == str(small)
+    command = page.data["command"]
+    assert command.startswith(f"graphopt bench {small} ") and command.endswith(f" --html {path}")
+    assert [one.text for one in page.all("p")].count(command) == 1
+    data = page.data["sections"]["run-time"]
     assert [one["name"] for one in data["models"]] == ["original", "graphopt -O2"]
     assert all(one["kernels"]["name"] and one["memory"]["bytes"] for one in data["models"])
 

@@ -308,8 +308,10 @@ def _measure(
             run.console.print(*blocks(results[-1], bench, hot=chosen.hot))
             facts = bench.facts()
             if chosen.html is not None:
+                title = " and ".join(map(run.invocation.name_of, compared.paths))
+                command = run.invocation.command
                 with run.console.progress("profiling"):
-                    page = run_time_page(bench, results[-1], inputs, run.compiler.store)
+                    page = run_time_page(bench, results[-1], inputs, run.compiler.store, title, command)
                 publish.write(chosen.html, page)
             if chosen.roofline:
                 with run.console.progress("profiling"):

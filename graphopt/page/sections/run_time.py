@@ -20,10 +20,18 @@ def build(source: PageSource) -> Section | None:
     if source.run_time is None:
         return None
     data = run_time_data(source.run_time, source.graphs)
-    return Section("run-time", "Run time", 40, html_of_blocks(_blocks(source.run_time)), data)
+    return Section("run-time", "Run time", 40, html_of_blocks(_blocks(source)), data)
 
 
-def _blocks(found: RunTime) -> Iterator[Block]:
+def _blocks(source: PageSource) -> Iterator[Block]:
+    assert source.run_time is not None
+    yield from _measured(source.run_time)
+    if source.command and not source.models:  # the summary, which shows the command, is about models
+        yield Line("Command", "title")
+        yield source.command
+
+
+def _measured(found: RunTime) -> Iterator[Block]:
     timing, band = found.result.timing, found.result.timing.band
     threads = "onnxruntime's threads" if found.threads is None else counted(found.threads, "thread")
     yield f"onnxruntime {found.version} on {found.device}, {threads}, inputs {found.result.shapes}"
