@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _TEMPLATE = """
 {% for block in blocks %}
 {% if block.rows is defined %}
-<table class="data">
+<div class="wide"><table class="data">
 {% if block.head %}
 <thead><tr>
 {% for cell, kind in block.head %}<th scope="col" class="{{ kind }}">{{ cell }}</th>{% endfor %}
@@ -25,7 +25,7 @@ _TEMPLATE = """
 <tr>{% for cell, kind in row %}<td class="{{ kind }}">{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody>
-</table>
+</table></div>
 {% else %}
 <p class="{{ block.tone }}">{{ block.text }}</p>
 {% endif %}
