@@ -58,6 +58,15 @@ def relate_by_name(original: GraphData, result: GraphData) -> None:
         original.nodes.fate[source] = result.nodes.fate[index] = fate
 
 
+def relation_line(original: GraphData, result: GraphData) -> str:
+    """The number of nodes of ``result`` that are related to nodes of ``original``, in words."""
+    related = sum(1 for nodes in result.nodes.related if nodes)
+    total = len(result.nodes)
+    if not related and total:
+        return f"no node of {result.label} is related to one of {original.label} by lineage or by name"
+    return f"nodes of {result.label} related to nodes of {original.label}: {related:,} of {total:,}"
+
+
 def _outcomes(lineage: Lineage) -> dict[str, tuple[Fate, Sequence[Step]]]:
     """The outcome for each original node that is not removed, and the last steps to it, by name."""
     found: dict[str, tuple[Fate, Sequence[Step]]] = {}

@@ -64,6 +64,19 @@ def test_a_page_of_two_models(invoke: Invoke, small: Path) -> None:
     data = parsed(Path("page.html").read_bytes()).data
     assert [graph["label"] for graph in data["graphs"]] == [str(small), "result.onnx"]
     assert data["makers"] and not data["stages"]
+    line = f"nodes of result.onnx related to nodes of {small}: 1 of 1"
+    assert line in outcome.out and line in [
+        one.text for one in parsed(Path("page.html").read_bytes()).all("p")
+    ]
+
+
+def test_unrelated_models_are_named(invoke: Invoke, small: Path) -> None:
+    other = onnx.load(small)
+    for index, node in enumerate(other.graph.node):
+        node.name = f"other_{index}"
+    onnx.save(other, "other.onnx")
+    outcome = invoke("report", small, "other.onnx", "-o", "page.html")
+    assert f"no node of other.onnx is related to one of {small} by lineage or by name" in outcome.out
 
 
 def test_a_model_and_itself(invoke: Invoke, small: Path) -> None:

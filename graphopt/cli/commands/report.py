@@ -59,6 +59,7 @@ def command(
     from graphopt import publish
     from graphopt.cli.files.check_output_paths import check_page
     from graphopt.compiler.page_source import page_source
+    from graphopt.page.graph_relations import relation_line
     from graphopt.page.render import page_of
 
     if output is None and model == run.invocation.stdin:
@@ -82,5 +83,5 @@ def command(
         "bytes": len(page),
         "report": None if source.report is None else source.report.to_dict(),
     }
-    text = [] if source.report is None else [f"  {source.report.headline()}"]
-    return Output(data, [*text, f"  wrote     {target}, {human_bytes(len(page))}"])
+    headline = relation_line(*source.graphs) if source.report is None else source.report.headline()
+    return Output(data, [f"  {headline}", f"  wrote     {target}, {human_bytes(len(page))}"])

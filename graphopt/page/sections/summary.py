@@ -11,6 +11,7 @@ import onnxruntime
 import graphopt
 from graphopt.instrument.model_summary import Summary
 from graphopt.page.block_html import html_of_blocks
+from graphopt.page.graph_relations import relation_line
 from graphopt.page.section import PageSource, Section
 from graphopt.util.text_tables import Block, Line, Table, human_bytes, human_count
 
@@ -29,6 +30,8 @@ def _blocks(source: PageSource) -> Iterator[Block]:
         yield from source.report.blocks(2)  # a page has no -vv
     else:
         yield _operators(source)
+        if len(source.graphs) == 2:
+            yield relation_line(*source.graphs)
     if source.command:
         yield Line("Command", "title")
         yield source.command
